@@ -28,16 +28,13 @@ import (
 func TestLogs(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
-	create(t, ns, `
-metadata: {name: talks}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("talks", `
   containers:
   - name: main
     image: $TOOLBOX
     command: [sh, -c, "for i in 1 2 3 4 5; do echo early $i; done; echo to-stderr >&2; sleep 4; echo late; sleep inf"]
   - {name: other, image: $TOOLBOX, command: [sh, -c, "echo other; sleep inf"]}
-`)
+`))
 	ready(t, ns, "talks")
 	until(t, "the late line", func(context.Context) error {
 		if all := logs(t, ns, "talks", "-c", "main"); !strings.Contains(all, "late") {
@@ -88,17 +85,14 @@ spec:
 	if got := logs(t, ns, "counts", "-f"); strings.Count(got, "\n") != 10 || !strings.Contains(got, "10") {
 		t.Errorf("followed: %q", got)
 	}
-	create(t, ns, `
-metadata: {name: again}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("again", `
   containers:
   - name: main
     image: $TOOLBOX
     command: [sh, -c, "test -f /scratch/was && echo second && sleep inf; echo first; touch /scratch/was; exit 1"]
     volumeMounts: [{name: scratch, mountPath: /scratch}]
   volumes: [{name: scratch, emptyDir: {}}]
-`)
+`))
 	until(t, "the second run", func(ctx context.Context) error {
 		out, err := lab.Kubectl(ctx, "logs", "-n", ns, "again")
 		if err == nil && out.Stdout != "second\n" {
@@ -115,17 +109,14 @@ spec:
 func TestPreviousLogsAfterASweep(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
-	p := create(t, ns, `
-metadata: {name: thrice}
-spec:
-  terminationGracePeriodSeconds: 1
+	p := create(t, ns, brief("thrice", `
   containers:
   - name: main
     image: $TOOLBOX
     command: [sh, -c, "test -f /scratch/b && echo third && sleep inf; test -f /scratch/a && touch /scratch/b && echo second && exit 1; echo first; touch /scratch/a; exit 1"]
     volumeMounts: [{name: scratch, mountPath: /scratch}]
   volumes: [{name: scratch, emptyDir: {}}]
-`)
+`))
 	dir := filepath.Join(lab.Host(host).Root, "var/log/pods", ns+"_thrice_"+string(p.UID), "main")
 	// Two back-offs and the period of the sweep.
 	testutil.Must(t, labtest.Until(t.Context(), 3*time.Minute, "the first instance and its log are swept away while the third runs", func(ctx context.Context) error {
@@ -159,21 +150,15 @@ spec:
 func TestExecAttachPortForward(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
-	create(t, ns, `
-metadata: {name: works}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("works", `
   containers:
   - {name: main, image: $TOOLBOX, command: [sleep, inf]}
   - {name: web, image: $WEB}
-`)
-	create(t, ns, `
-metadata: {name: listens}
-spec:
-  terminationGracePeriodSeconds: 1
+`))
+	create(t, ns, brief("listens", `
   containers: [{name: main, image: $TOOLBOX, stdin: true, stdinOnce: true, command: [sh, -c, "cat | while read line; do echo heard $line; done"]}]
   restartPolicy: Never
-`)
+`))
 	ready(t, ns, "works")
 
 	t.Run("exec", func(t *testing.T) {
@@ -263,12 +248,7 @@ func get(t *testing.T, ctx context.Context, client *http.Client, url, token stri
 func TestNodePortAuthorization(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
-	create(t, ns, `
-metadata: {name: secret}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: main, image: $TOOLBOX, command: [sh, -c, "echo told; sleep inf"]}]
-`)
+	create(t, ns, brief("secret", `containers: [{name: main, image: $TOOLBOX, command: [sh, -c, "echo told; sleep inf"]}]`))
 	ready(t, ns, "secret")
 	base := "https://" + nodeAddress(t)
 	client := func(pair *labtest.KeyPair) *http.Client {

@@ -100,13 +100,7 @@ spec:
 func TestMissingReferences(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
-	create(t, ns, `
-metadata: {name: waits}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers:
-  - {name: main, image: $TOOLBOX, command: [sleep, inf], env: [{name: X, valueFrom: {secretKeyRef: {name: late, key: x}}}]}
-`)
+	create(t, ns, brief("waits", "containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], env: [{name: X, valueFrom: {secretKeyRef: {name: late, key: x}}}]}]"))
 	if w := waiting(t, ns, "waits", "main", "CreateContainerConfigError"); !strings.Contains(w.Message, "late") {
 		t.Errorf("it does not say which: %s", w.Message)
 	}
@@ -203,14 +197,11 @@ func TestRestartPolicies(t *testing.T) {
 	ns := namespace(t)
 	dir := hostDir(t)
 	pod := func(name, policy, code string) {
-		create(t, ns, `
-metadata: {name: `+name+`}
-spec:
+		create(t, ns, brief(name, `
   restartPolicy: `+policy+`
-  terminationGracePeriodSeconds: 1
   containers: [{name: main, image: $TOOLBOX, command: [sh, -c, "append /d/`+name+` start; exit `+code+`"], volumeMounts: [{name: d, mountPath: /d}]}]
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
-`)
+`))
 	}
 	pod("never-0", "Never", "0")
 	pod("never-1", "Never", "1")
@@ -278,7 +269,7 @@ func TestImages(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	one := func(name, image, policy string) {
-		create(t, ns, "metadata: {name: "+name+"}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers: [{name: main, image: '"+image+"', imagePullPolicy: "+policy+", command: [sleep, inf]}]\n")
+		create(t, ns, brief(name, "containers: [{name: main, image: '"+image+"', imagePullPolicy: "+policy+", command: [sleep, inf]}]"))
 	}
 	one("absent", "registry.lab/none:at-all", "IfNotPresent")
 	one("unparsable", "registry.lab/UPPER case", "Always")

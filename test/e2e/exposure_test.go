@@ -60,13 +60,10 @@ func TestExposedByTheMachine(t *testing.T) {
 		testutil.Must(t, b.Start())
 		defer func() { testutil.Must(t, b.Stop()) }()
 		testutil.Must(t, labtest.Until(t.Context(), 2*time.Minute, "the node says what is to be set", wantCondition("KubeletExposed", v1.ConditionFalse, "GatewayPorts clientspecified")))
-		create(t, ns, `
-metadata: {name: runs}
-spec:
+		create(t, ns, brief("runs", `
   hostNetwork: true
-  terminationGracePeriodSeconds: 1
   containers: [{name: main, image: $TOOLBOX, command: [sh, -c, "echo told; exec sleep infinity"]}]
-`)
+`))
 		before, err := lab.PodReady(t.Context(), ns, "runs", 2*time.Minute)
 		testutil.Must(t, err)
 		if before.Status.HostIP != address || before.Status.PodIP != address {
@@ -92,12 +89,7 @@ spec:
 		if open := listening(t, b.PID()); len(open) > 0 {
 			t.Errorf("the process itself listens: %q", open)
 		}
-		create(t, ns, `
-metadata: {name: web}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: web, image: $WEB}]
-`)
+		create(t, ns, brief("web", "containers: [{name: web, image: $WEB}]"))
 		_, err = lab.PodReady(t.Context(), ns, "web", 2*time.Minute)
 		testutil.Must(t, err)
 		if got := forwarded(t, ns, "web"); !strings.Contains(got, "web\nversion v1") {

@@ -107,13 +107,10 @@ func TestImpersonate(t *testing.T) {
 	ns := namespace(t)
 	narrow := account(t, ns, "narrow", mayImpersonate(host)...)
 	configured(t, withCredential(narrow), func() {
-		create(t, ns, `
-metadata: {name: web}
-spec:
-  terminationGracePeriodSeconds: 1
+		create(t, ns, brief("web", `
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], volumeMounts: [{name: c, mountPath: /c}]}]
   volumes: [{name: c, configMap: {name: kube-root-ca.crt}}]
-`)
+`))
 		ready(t, ns, "web")
 		if got := inPod(t, ns, "web", "ls /c"); got != "ca.crt" {
 			t.Errorf("the configMap shows %q", got)
@@ -353,13 +350,4 @@ func TestCSR(t *testing.T) {
 			t.Error("the log does not warn")
 		}
 	}, "identity: {mode: CSR, certificateDirectory: "+dir+"}", "serverTLSBootstrap: true")
-}
-
-func podThatSleeps(name string) string {
-	return `
-metadata: {name: ` + name + `}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]
-`
 }

@@ -90,12 +90,7 @@ spec:
   containers: [{name: main, image: $TOOLBOX, command: [sh, -c, "sleep 12; exit 7"]}]
 `)
 			ready(t, ns, "ends")
-			create(t, ns, `
-metadata: {name: goes}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: main, image: $TOOLBOX, command: [sleep, infinity]}]
-`)
+			create(t, ns, brief("goes", "containers: [{name: main, image: $TOOLBOX, command: [sleep, infinity]}]"))
 			ready(t, ns, "goes")
 
 			connection := lockSession(t)

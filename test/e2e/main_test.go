@@ -212,7 +212,7 @@ func logNamespace(t *testing.T, ns string) {
 // images.
 func manifest[T any](t *testing.T, ns, text string) *T {
 	t.Helper()
-	text = strings.NewReplacer("$NS", ns, "$TOOLBOX", toolbox, "$WEB", webV1).Replace(text)
+	text = expand(ns, text)
 	object := new(T)
 	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
 		t.Fatalf("manifest: %v\n%s", err, text)
@@ -226,6 +226,15 @@ func create(t *testing.T, ns, text string) *v1.Pod {
 	p, err := lab.Client.CoreV1().Pods(ns).Create(t.Context(), manifest[v1.Pod](t, ns, text), metav1.CreateOptions{})
 	testutil.Must(t, err)
 	return p
+}
+
+// brief is a pod with a grace period of one second; spec is the rest of its spec.
+func brief(name, spec string) string {
+	return "metadata: {name: " + name + "}\nspec:\n  terminationGracePeriodSeconds: 1\n  " + strings.TrimSpace(spec) + "\n"
+}
+
+func podThatSleeps(name string) string {
+	return brief(name, "containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]")
 }
 
 // ready waits for a pod to be Ready.

@@ -124,17 +124,14 @@ func TestAPIServerAway(t *testing.T) {
 	counted(t, ns, "steady", dir, 5)
 	steady, err := lab.ReadyPods(t.Context(), ns, "app=steady", 5, time.Minute)
 	testutil.Must(t, err)
-	create(t, ns, `
-metadata: {name: exits}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("exits", `
   containers:
   - name: main
     image: $TOOLBOX
     command: [sh, -c, "append /starts/exits start; sleep 25; exit 3"]
     volumeMounts: [{name: starts, mountPath: /starts}]
   volumes: [{name: starts, hostPath: {path: `+dir+`}}]
-`)
+`))
 	create(t, ns, `
 metadata: {name: finishes}
 spec:

@@ -93,12 +93,7 @@ func TestServiceIsMadeAgain(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		replaceService(t)
 		name := fmt.Sprintf("beside-%v", first)
-		create(t, ns, `
-metadata: {name: `+name+`}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]
-`)
+		create(t, ns, podThatSleeps(name))
 		beside := ready(t, ns, name)
 		withoutBowline(t, func() {
 			if first {

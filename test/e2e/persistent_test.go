@@ -70,16 +70,13 @@ func TestPersistentVolumes(t *testing.T) {
 		_ = lab.Client.CertificatesV1().ClusterTrustBundles().Delete(context.Background(), ns, metav1.DeleteOptions{})
 	})
 	pod := func(name, script string) string {
-		return `
-metadata: {name: ` + name + `}
-spec:
-  terminationGracePeriodSeconds: 1
+		return brief(name, `
   restartPolicy: Never
   securityContext: {fsGroup: 4321}
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, '` + script + `']
+    command: [sh, -c, '`+script+`']
     volumeMounts:
     - {name: local, mountPath: /local}
     - {name: local, mountPath: /part, subPath: a/b}
@@ -92,7 +89,7 @@ spec:
   - {name: path, persistentVolumeClaim: {claimName: path, readOnly: true}}
   - {name: image, image: {reference: $TOOLBOX}}
   - {name: trust, projected: {sources: [{clusterTrustBundle: {name: $NS, path: ca.pem}}]}}
-`
+`)
 	}
 	p := create(t, ns, pod("writes", `cat /path/file; touch /path/x 2>/dev/null || echo read-only; echo kept >/local/a/b/kept && cat /part/kept; touch /image/x 2>/dev/null || echo an image; ls /image; ls /bin2; head -n 1 /trust/ca.pem`))
 	ended(t, ns, "writes", v1.PodSucceeded)
@@ -119,14 +116,11 @@ metadata: {name: unbound}
 spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: none, resources: {requests: {storage: 1Mi}}}
 `), metav1.CreateOptions{})
 	testutil.Must(t, err)
-	create(t, ns, `
-metadata: {name: waits}
-spec:
+	create(t, ns, brief("waits", `
   nodeName: `+host+`
-  terminationGracePeriodSeconds: 1
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], volumeMounts: [{name: v, mountPath: /v}]}]
   volumes: [{name: v, persistentVolumeClaim: {claimName: unbound}}]
-`)
+`))
 	if m := event(t, ns, "waits", "FailedMount"); !strings.Contains(m, "PVC is not bound") {
 		t.Errorf("the event says %q", m)
 	}

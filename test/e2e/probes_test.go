@@ -32,10 +32,7 @@ func TestProbesThatSucceed(t *testing.T) {
 		if name == "exec" {
 			image, command = "$TOOLBOX", "command: [sleep, inf]"
 		}
-		create(t, ns, `
-metadata: {name: `+name+`}
-spec:
-  terminationGracePeriodSeconds: 1
+		create(t, ns, brief(name, `
   containers:
   - name: main
     image: `+image+`
@@ -45,7 +42,7 @@ spec:
     startupProbe: {`+handler+`, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 30}
     readinessProbe: {`+handler+`, periodSeconds: 1, timeoutSeconds: 10}
     livenessProbe: {`+handler+`, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 2}
-`)
+`))
 	}
 	for name := range handlers {
 		if p := ready(t, ns, name); labtest.Restarts(p) != 0 {
@@ -53,23 +50,14 @@ spec:
 		}
 	}
 	// A server of another protocol is unhealthy, and so is an unknown service.
-	create(t, ns, `
-metadata: {name: plain}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers:
-  - {name: main, image: $WEB, readinessProbe: {grpc: {port: 8080}, periodSeconds: 1}}
-`)
-	create(t, ns, `
-metadata: {name: other}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("plain", "containers: [{name: main, image: $WEB, readinessProbe: {grpc: {port: 8080}, periodSeconds: 1}}]"))
+	create(t, ns, brief("other", `
   containers:
   - name: main
     image: $WEB
     env: [{name: GRPC_PORT, value: "9090"}]
     readinessProbe: {grpc: {port: 9090, service: other}, periodSeconds: 1}
-`)
+`))
 	for _, name := range []string{"plain", "other"} {
 		if m := event(t, ns, name, "Unhealthy"); !strings.Contains(m, "Readiness probe") {
 			t.Errorf("%s: the event says %q", name, m)
@@ -96,16 +84,13 @@ func TestLivenessRestarts(t *testing.T) {
 		if name == "exec" {
 			image, command = "$TOOLBOX", "command: [sleep, inf]"
 		}
-		create(t, ns, `
-metadata: {name: `+name+`}
-spec:
-  terminationGracePeriodSeconds: 1
+		create(t, ns, brief(name, `
   containers:
   - name: main
     image: `+image+`
     `+command+`
     livenessProbe: {`+handler+`, periodSeconds: 1, failureThreshold: 2}
-`)
+`))
 	}
 	for _, name := range []string{"exec", "http", "tcp", "grpc"} {
 		restarted(t, ns, name, 3*time.Minute)
@@ -132,10 +117,7 @@ func TestReadinessFollows(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
-	create(t, ns, `
-metadata: {name: moody}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("moody", `
   containers:
   - name: main
     image: $TOOLBOX
@@ -143,7 +125,7 @@ spec:
     readinessProbe: {exec: {command: [cat, /d/well]}, periodSeconds: 1, failureThreshold: 1}
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
-`)
+`))
 	event(t, ns, "moody", "Unhealthy")
 	well := filepath.Join(dir, "well")
 	testutil.Must(t, os.WriteFile(well, nil, 0o644))
@@ -205,10 +187,7 @@ func TestStartupProbe(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
-	create(t, ns, `
-metadata: {name: slow}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("slow", `
   containers:
   - name: main
     image: $TOOLBOX
@@ -218,14 +197,8 @@ spec:
     livenessProbe: {exec: {command: [cat, /d/up]}, periodSeconds: 1, failureThreshold: 1}
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
-`)
-	create(t, ns, `
-metadata: {name: stuck}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers:
-  - {name: main, image: $TOOLBOX, command: [sleep, inf], startupProbe: {tcpSocket: {port: 9}, periodSeconds: 1, failureThreshold: 2}}
-`)
+`))
+	create(t, ns, brief("stuck", "containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], startupProbe: {tcpSocket: {port: 9}, periodSeconds: 1, failureThreshold: 2}}]"))
 	if p := ready(t, ns, "slow"); labtest.Restarts(p) != 0 || starts(t, dir, "up") != 1 {
 		t.Errorf("the slow one has restarted %d times", labtest.Restarts(p))
 	}
@@ -276,13 +249,7 @@ spec:
       preStop: {sleep: {seconds: 3}}
     readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}
 `)
-	create(t, ns, `
-metadata: {name: fails}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers:
-  - {name: main, image: $TOOLBOX, command: [sleep, inf], lifecycle: {postStart: {exec: {command: ["false"]}}}}
-`)
+	create(t, ns, brief("fails", `containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], lifecycle: {postStart: {exec: {command: ["false"]}}}}]`))
 	ready(t, ns, "hooked")
 	if n := starts(t, dir, "log"); n != 1 {
 		t.Errorf("%d hooks have run before Ready", n)

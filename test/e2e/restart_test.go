@@ -23,17 +23,14 @@ func TestAdoption(t *testing.T) {
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "steady", dir, 7) // with all probes
-	create(t, ns, `
-metadata: {name: slow}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("slow", `
   containers:
   - name: main
     image: $WEB
     # After a restart of Bowline the first probe comes late: readiness must come
     # from what was reported before.
     readinessProbe: {httpGet: {path: /readyz, port: 8080}, initialDelaySeconds: 3, periodSeconds: 10}
-`)
+`))
 	create(t, ns, `
 metadata: {name: ending}
 spec:

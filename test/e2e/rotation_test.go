@@ -16,11 +16,8 @@ func TestLogRotation(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	// Lines of 1 KiB: 11,000 exceed the 10 MiB at which a log is rotated.
-	create(t, ns, `
-metadata: {name: talks}
-spec:
+	create(t, ns, brief("talks", `
   restartPolicy: Never
-  terminationGracePeriodSeconds: 1
   containers:
   - name: main
     image: $TOOLBOX
@@ -38,7 +35,7 @@ spec:
       echo "$n $long"
     volumeMounts: [{name: tmp, mountPath: /tmp}]
   volumes: [{name: tmp, emptyDir: {}}]
-`)
+`))
 	ready(t, ns, "talks")
 	followed := make(chan string, 1)
 	go func() {

@@ -19,10 +19,7 @@ import (
 func TestSecurityContext(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
-	create(t, ns, `
-metadata: {name: careful}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("careful", `
   securityContext: {runAsUser: 1234, runAsGroup: 2345, supplementalGroups: [3456], fsGroup: 4567}
   hostname: named
   containers:
@@ -40,13 +37,8 @@ spec:
     command: [sleep, inf]
     securityContext: {runAsUser: 0, capabilities: {add: [NET_ADMIN], drop: [CHOWN]}}
   volumes: [{name: scratch, emptyDir: {}}]
-`)
-	create(t, ns, `
-metadata: {name: rooted}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], securityContext: {runAsNonRoot: true, runAsUser: 0}}]
-`)
+`))
+	create(t, ns, brief("rooted", "containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], securityContext: {runAsNonRoot: true, runAsUser: 0}}]"))
 	ready(t, ns, "careful")
 	got := inPod(t, ns, "careful", "id; hostname; touch /file 2>&1 || echo no-write; touch /scratch/file && echo write; stat -c '%u %g ' /scratch/file; cat /proc/self/status | grep Cap; cat /proc/self/status | grep NoNewPrivs")
 	for _, want := range []string{"uid=1234", "gid=2345", "3456", "4567", "named", "no-write", "\nwrite", "1234 4567 ", "CapBnd:\t0000000000000400", "NoNewPrivs:\t1"} {
@@ -78,29 +70,20 @@ spec:
   - {name: box, image: $TOOLBOX, command: [sleep, inf]}
   - {name: web, image: $WEB, readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}}
 `)
-	create(t, ns, `
-metadata: {name: asks}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("asks", `
   hostAliases: [{ip: 10.1.2.3, hostnames: [alias.test]}]
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]
-`)
-	create(t, ns, `
-metadata: {name: on-host}
-spec:
-  terminationGracePeriodSeconds: 1
+`))
+	create(t, ns, brief("on-host", `
   hostNetwork: true
   dnsPolicy: ClusterFirstWithHostNet
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]
-`)
-	create(t, ns, `
-metadata: {name: own-dns}
-spec:
-  terminationGracePeriodSeconds: 1
+`))
+	create(t, ns, brief("own-dns", `
   dnsPolicy: None
   dnsConfig: {nameservers: [10.9.9.9], searches: [example.test], options: [{name: ndots, value: "3"}]}
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]
-`)
+`))
 	_, err := lab.Client.CoreV1().Services(ns).Create(t.Context(), manifest[v1.Service](t, ns, `
 metadata: {name: web}
 spec: {selector: {app: served}, ports: [{port: 80, targetPort: 8080}]}
@@ -141,7 +124,7 @@ func TestCgroups(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	one := func(name, resources string) {
-		create(t, ns, "metadata: {name: "+name+"}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], resources: {"+resources+"}}]\n")
+		create(t, ns, brief(name, "containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], resources: {"+resources+"}}]"))
 	}
 	one("guaranteed", "limits: {cpu: 200m, memory: 64Mi}")
 	one("burstable", "requests: {cpu: 100m, memory: 16Mi}, limits: {memory: 32Mi}")
@@ -197,15 +180,12 @@ func TestCgroups(t *testing.T) {
 		})
 	}
 	// The pod-level resources apply to the pod's cgroup, whatever its containers have.
-	create(t, ns, `
-metadata: {name: whole}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("whole", `
   resources: {requests: {cpu: 300m, memory: 64Mi}, limits: {cpu: 400m, memory: 96Mi}}
   containers:
   - {name: main, image: $TOOLBOX, command: [sleep, inf], resources: {requests: {cpu: 100m}, limits: {memory: 64Mi}}}
   - {name: other, image: $TOOLBOX, command: [sleep, inf]}
-`)
+`))
 	whole := ready(t, ns, "whole")
 	for _, c := range [][3]string{{"cpu", "cpu.shares", "307"}, {"cpu", "cpu.cfs_quota_us", "40000"}, {"memory", "memory.limit_in_bytes", "100663296"}} {
 		path := filepath.Join(base(c[0]), "kubepods/burstable/pod"+string(whole.UID), c[1])
@@ -254,13 +234,10 @@ spec:
 func TestActiveDeadline(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
-	create(t, ns, `
-metadata: {name: timed}
-spec:
+	create(t, ns, brief("timed", `
   activeDeadlineSeconds: 4
-  terminationGracePeriodSeconds: 1
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]
-`)
+`))
 	begin := time.Now()
 	p := ended(t, ns, "timed", v1.PodFailed)
 	if p.Status.Reason != "DeadlineExceeded" {

@@ -48,10 +48,7 @@ func TestSubPathFlips(t *testing.T) {
 
 	// The old target of the path exists for a while longer, because a mount of a removed directory
 	// shows nothing.
-	create(t, ns, `
-metadata: {name: flips}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("flips", `
   containers:
   - name: main
     image: $TOOLBOX
@@ -82,7 +79,7 @@ spec:
     volumeMounts: [{name: v, mountPath: /v}]
   restartPolicy: Never
   volumes: [{name: v, hostPath: {path: `+dir+`/volume}}]
-`)
+`))
 	until(t, "the first flips", func(context.Context) error {
 		list, err := os.ReadDir(filepath.Join(dir, "volume/old"))
 		if err == nil && len(list) < 10 {

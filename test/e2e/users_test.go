@@ -74,11 +74,8 @@ func TestOwnUsers(t *testing.T) {
 		can = can || h.Name == "" && h.Features != nil && h.Features.UserNamespaces != nil && *h.Features.UserNamespaces
 	}
 	configMap(t, ns, "file", map[string]string{"key": "value"})
-	create(t, ns, `
-metadata: {name: own}
-spec:
+	create(t, ns, brief("own", `
   hostUsers: false
-  terminationGracePeriodSeconds: 1
   containers:
   - name: main
     image: $TOOLBOX
@@ -87,7 +84,7 @@ spec:
   volumes:
   - {name: file, configMap: {name: file}}
   - {name: dir, emptyDir: {}}
-`)
+`))
 	t.Logf("the runtime can: %v", can)
 	if !can {
 		until(t, "an event says that the runtime cannot", func(ctx context.Context) error {

@@ -37,10 +37,7 @@ func TestServiceAccountToken(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	kubectl(t, "create", "rolebinding", "-n", ns, "reads", "--clusterrole=view", "--serviceaccount="+ns+":default")
-	create(t, ns, `
-metadata: {name: asks}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("asks", `
   containers:
   - name: main
     image: $TOOLBOX
@@ -54,7 +51,7 @@ spec:
       - {configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: deep/ca.pem}]}}
       - {downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}
       - {podCertificate: {signerName: bowline.example/lab, keyType: ED25519, credentialBundlePath: bundle, certificateChainPath: chain}}
-`)
+`))
 	signOne(t, lab.Client.CertificatesV1(), ns)
 	p := ready(t, ns, "asks")
 	const at = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -191,13 +188,10 @@ spec:
 		t.Errorf("a subPath has followed: %q", got)
 	}
 	// A volume with a missing configMap holds the pod, with the kubelet's message.
-	create(t, ns, `
-metadata: {name: waits}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("waits", `
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], volumeMounts: [{name: late, mountPath: /late}]}]
   volumes: [{name: late, configMap: {name: late}}]
-`)
+`))
 	if m := event(t, ns, "waits", "FailedMount"); !strings.Contains(m, "late") {
 		t.Errorf("the event says %q", m)
 	}
@@ -219,10 +213,7 @@ spec:
 func TestEmptyDirs(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
-	create(t, ns, `
-metadata: {name: scratch}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("scratch", `
   securityContext: {fsGroup: 4321}
   containers:
   - name: main
@@ -236,7 +227,7 @@ spec:
   volumes:
   - {name: disk, emptyDir: {}}
   - {name: memory, emptyDir: {medium: Memory, sizeLimit: 8Mi}}
-`)
+`))
 	p := ready(t, ns, "scratch")
 	if got := inPod(t, ns, "scratch", "mount | grep /memory"); !strings.Contains(got, "tmpfs") {
 		t.Errorf("the memory volume is %q", got)
@@ -276,10 +267,7 @@ func TestHostPaths(t *testing.T) {
 	volume := func(name, path, kind string) string {
 		return fmt.Sprintf("  - {name: %s, hostPath: {path: %s, type: %s}}\n", name, filepath.Join(dir, path), kind)
 	}
-	create(t, ns, `
-metadata: {name: mounts}
-spec:
-  terminationGracePeriodSeconds: 1
+	create(t, ns, brief("mounts", `
   containers:
   - name: main
     image: $TOOLBOX
@@ -295,7 +283,7 @@ spec:
 `+volume("dir", "dir", "Directory")+volume("file", "file", "File")+volume("newdir", "new/dir", "DirectoryOrCreate")+
 		volume("newfile", "newfile", "FileOrCreate")+volume("any", "dir", `""`)+
 		`  - {name: device, hostPath: {path: /dev/null, type: CharDevice}}
-`)
+`))
 	ready(t, ns, "mounts")
 	got := inPod(t, ns, "mounts", "cat /file; echo made > /dir/made; echo made > /newdir/made; echo made > /newfile; cat /any/made; (echo x > /file) 2>/dev/null || echo read-only")
 	if got != "contentmade\nread-only" {
@@ -309,13 +297,10 @@ spec:
 	for name, v := range map[string]string{
 		"absent": volume("v", "absent", "Directory"), "a-file": volume("v", "file", "Directory"), "no-socket": volume("v", "file", "Socket"),
 	} {
-		create(t, ns, `
-metadata: {name: `+name+`}
-spec:
-  terminationGracePeriodSeconds: 1
+		create(t, ns, brief(name, `
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], volumeMounts: [{name: v, mountPath: /v}]}]
   volumes:
-`+v)
+`+v))
 		if m := event(t, ns, name, "FailedMount"); !strings.Contains(m, "hostPath type check failed") {
 			t.Errorf("%s: the event says %q", name, m)
 		}
@@ -346,17 +331,14 @@ func TestRecursiveReadOnly(t *testing.T) {
 	for mode, wants := range map[string]v1.RecursiveReadOnlyMode{
 		"Disabled": v1.RecursiveReadOnlyDisabled, "IfPossible": v1.RecursiveReadOnlyEnabled, "Enabled": v1.RecursiveReadOnlyEnabled} {
 		name := strings.ToLower(mode)
-		create(t, ns, `
-metadata: {name: `+name+`}
-spec:
-  terminationGracePeriodSeconds: 1
+		create(t, ns, brief(name, `
   containers:
   - name: main
     image: $TOOLBOX
     command: [sleep, inf]
     volumeMounts: [{name: d, mountPath: /d, readOnly: true, recursiveReadOnly: `+mode+`, mountPropagation: None}]
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
-`)
+`))
 		if !can && mode == "Enabled" {
 			waiting(t, ns, name, "main", "CreateContainerConfigError")
 			continue

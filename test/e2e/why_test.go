@@ -74,7 +74,7 @@ func TestWhy(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	one := func(name, container string) {
-		create(t, ns, "metadata: {name: "+name+"}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - "+container+"\n")
+		create(t, ns, brief(name, "containers: ["+container+"]"))
 	}
 	one("runs", "{name: main, image: $TOOLBOX, command: [sleep, inf]}")
 	one("no-image", "{name: main, image: registry.lab/none:at-all}")
