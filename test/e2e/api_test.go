@@ -48,21 +48,15 @@ func TestLogs(t *testing.T) {
 			t.Errorf("%q is not once in %q", line, all)
 		}
 	}
-	if got := logs(t, ns, "talks", "-c", "main", "--tail=1"); got != "late\n" {
-		t.Errorf("the last line is %q", got)
-	}
+	equal(t, "the last line", logs(t, ns, "talks", "-c", "main", "--tail=1"), "late\n")
 	if got := logs(t, ns, "talks", "-c", "main", "--since=2s"); strings.Contains(got, "early") {
 		t.Errorf("since 2 s: %q", got)
 	}
-	if got := logs(t, ns, "talks", "-c", "other", "--limit-bytes=3"); got != "oth" {
-		t.Errorf("3 bytes: %q", got)
-	}
+	equal(t, "3 bytes", logs(t, ns, "talks", "-c", "other", "--limit-bytes=3"), "oth")
 	if got := logs(t, ns, "talks", "-c", "main", "--tail=1", "--timestamps"); !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\S+Z late\n$`).MatchString(got) {
 		t.Errorf("with a time: %q", got)
 	}
-	if got := logs(t, ns, "talks", "-c", "other"); got != "other\n" {
-		t.Errorf("the other container's: %q", got)
-	}
+	equal(t, "the other container's log", logs(t, ns, "talks", "-c", "other"), "other\n")
 }
 
 func TestLogsFollowAndPrevious(t *testing.T) {
@@ -82,9 +76,9 @@ spec:
 		return err
 	})
 	// It ends by itself, with the container, and has missed nothing.
-	if got := logs(t, ns, "counts", "-f"); strings.Count(got, "\n") != 10 || !strings.Contains(got, "10") {
-		t.Errorf("followed: %q", got)
-	}
+	followed := logs(t, ns, "counts", "-f")
+	equal(t, "lines followed", strings.Count(followed, "\n"), 10)
+	contains(t, "what was followed", followed, "10")
 	create(t, ns, brief("again", `
   containers:
   - name: main
@@ -100,9 +94,7 @@ spec:
 		}
 		return err
 	})
-	if got := logs(t, ns, "again", "--previous"); got != "first\n" {
-		t.Errorf("the run before: %q", got)
-	}
+	equal(t, "the run before", logs(t, ns, "again", "--previous"), "first\n")
 }
 
 // The sweep keeps the previous instance and its log, and removes older ones.
@@ -142,9 +134,7 @@ func TestPreviousLogsAfterASweep(t *testing.T) {
 		}
 		return nil
 	}))
-	if got := logs(t, ns, "thrice", "--previous"); got != "second\n" {
-		t.Errorf("the run before: %q", got)
-	}
+	equal(t, "the run before", logs(t, ns, "thrice", "--previous"), "second\n")
 }
 
 func TestExecAttachPortForward(t *testing.T) {
@@ -187,15 +177,11 @@ func TestExecAttachPortForward(t *testing.T) {
 		ready(t, ns, "listens")
 		out, err := lab.KubectlIn(t.Context(), "one\ntwo\n", "attach", "-i", "-n", ns, "listens")
 		testutil.Must(t, err)
-		if !strings.Contains(out.Stdout, "heard one\n") || !strings.Contains(out.Stdout, "heard two\n") {
-			t.Errorf("stdout %q, stderr %q, exit code %d", out.Stdout, out.Stderr, out.Code)
-		}
+		contains(t, fmt.Sprintf("stdout, with exit code %d and %q on stderr", out.Code, out.Stderr), out.Stdout, "heard one\n", "heard two\n")
 	})
 	t.Run("port-forward", func(t *testing.T) {
 		for i := range 2 { // the second one shows that the first has closed its port
-			if got := forwarded(t, ns, "works"); !strings.Contains(got, "works\nversion v1") {
-				t.Errorf("%d: %q", i, got)
-			}
+			contains(t, fmt.Sprint("attempt ", i), forwarded(t, ns, "works"), "works\nversion v1")
 		}
 	})
 }
@@ -279,9 +265,7 @@ func TestNodePortAuthorization(t *testing.T) {
 		}
 		return nil
 	})
-	if got := get(t, t.Context(), api, base+"/pods", "", http.StatusOK); !strings.Contains(got, `"secret"`) {
-		t.Errorf("the pods are %q", got)
-	}
+	contains(t, "the pods", get(t, t.Context(), api, base+"/pods", "", http.StatusOK), `"secret"`)
 	// So is a service account that has the rights.
 	kubectl(t, "create", "clusterrole", ns, "--verb=get", "--resource=nodes/proxy,nodes/log,nodes/metrics,nodes/pods")
 	kubectl(t, "create", "clusterrolebinding", ns, "--clusterrole="+ns, "--serviceaccount="+ns+":allowed")

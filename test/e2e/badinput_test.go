@@ -44,9 +44,7 @@ hosts:
 		t.Errorf("not five mistakes in five lines:\n%s", out.Stderr)
 	}
 	for _, field := range []string{"maxPods", "clusterDNS[0]", "unknownField", "hosts[0].nodeName", "hosts[0].endpoint"} {
-		if n := strings.Count(out.Stderr, "- "+field); n != 1 {
-			t.Errorf("%s is reported %d times", field, n)
-		}
+		equal(t, "mentions of "+field, strings.Count(out.Stderr, "- "+field), 1)
 	}
 	t.Log(out.Stderr)
 }

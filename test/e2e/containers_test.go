@@ -80,20 +80,13 @@ spec:
 		"R_CPU=300", "R_MEM=33554432", "R_REQ=16", "args=<plain> $(EXPANDED) $(UNKNOWN)",
 		"MY_SHOP_SERVICE_PORT=80", "KUBERNETES_SERVICE_PORT=443", "HOSTNAME=env",
 	} {
-		if !strings.Contains(all, "\n"+want+"\n") {
-			t.Errorf("there is no %s", want)
-		}
+		contains(t, "the environment", all, "\n"+want+"\n")
 	}
 	for _, key := range []string{"MY_SHOP_SERVICE_HOST", "MY_SHOP_PORT_80_TCP_ADDR", "KUBERNETES_SERVICE_HOST"} {
-		if !strings.Contains(all, "\n"+key+"=10.") {
-			t.Errorf("there is no %s", key)
-		}
+		contains(t, "the environment", all, "\n"+key+"=10.")
 	}
 	if strings.Contains(all, "\nABSENT=") {
 		t.Error("the optional key that is absent has a value")
-	}
-	if t.Failed() {
-		t.Log(all)
 	}
 }
 
@@ -101,16 +94,12 @@ func TestMissingReferences(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	create(t, ns, brief("waits", "containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], env: [{name: X, valueFrom: {secretKeyRef: {name: late, key: x}}}]}]"))
-	if w := waiting(t, ns, "waits", "main", "CreateContainerConfigError"); !strings.Contains(w.Message, "late") {
-		t.Errorf("it does not say which: %s", w.Message)
-	}
+	contains(t, "what it waits for", waiting(t, ns, "waits", "main", "CreateContainerConfigError").Message, "late")
 	secret(t, ns, "late", map[string]string{"x": "here"})
 	begin := time.Now()
 	ready(t, ns, "waits")
 	t.Logf("Ready %s after the secret came", time.Since(begin).Round(time.Millisecond))
-	if got := inPod(t, ns, "waits", "echo $X"); got != "here" {
-		t.Errorf("X is %q", got)
-	}
+	equal(t, "X", inPod(t, ns, "waits", "echo $X"), "here")
 }
 
 // Init containers run one after another, a sidecar among them stays, and all end in the reverse
@@ -158,10 +147,7 @@ spec:
 	testutil.Must(t, lab.PodGone(t.Context(), ns, "ordered", 2*time.Minute))
 	data, err := os.ReadFile(filepath.Join(dir, "log"))
 	testutil.Must(t, err)
-	want := "first\nsidecar-up\nsecond-with-sidecar\nmain-up\nmain-down\nsidecar-down\n"
-	if string(data) != want {
-		t.Errorf("the order was\n%swanted\n%s", data, want)
-	}
+	equal(t, "the order", string(data), "first\nsidecar-up\nsecond-with-sidecar\nmain-up\nmain-down\nsidecar-down\n")
 	// A sidecar does not prevent a Job's pod from completing.
 	create(t, ns, `
 metadata: {name: jobish}
@@ -187,9 +173,7 @@ spec:
 	if s := labtest.Container(p, "init").State.Terminated; s == nil || s.ExitCode != 9 {
 		t.Errorf("init: %v", s)
 	}
-	if n := starts(t, dir, "never"); n != 0 {
-		t.Error("main has started after its init container failed")
-	}
+	equal(t, "starts of main after its init container failed", starts(t, dir, "never"), 0)
 }
 
 func TestRestartPolicies(t *testing.T) {
@@ -215,10 +199,7 @@ func TestRestartPolicies(t *testing.T) {
 		t.Errorf("never-1 ended as %v", s)
 	}
 	for _, name := range []string{"failure-1", "always-0"} {
-		w := waiting(t, ns, name, "main", "CrashLoopBackOff")
-		if !strings.Contains(w.Message, "back-off") {
-			t.Errorf("%s: %s", name, w.Message)
-		}
+		contains(t, name, waiting(t, ns, name, "main", "CrashLoopBackOff").Message, "back-off")
 		event(t, ns, name, "BackOff")
 	}
 	for _, name := range []string{"never-0", "never-1", "failure-0"} {

@@ -78,9 +78,7 @@ func TestExposedByTheMachine(t *testing.T) {
 
 		node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
 		testutil.Must(t, err)
-		if got := node.Status.DaemonEndpoints.KubeletEndpoint.Port; got != 10250 {
-			t.Errorf("the node's port is %d", got)
-		}
+		equal(t, "the node's port", node.Status.DaemonEndpoints.KubeletEndpoint.Port, 10250)
 		for _, a := range node.Status.Addresses {
 			if a.Type == v1.NodeInternalIP && a.Address != address {
 				t.Errorf("the node's address is %s, not %s", a.Address, address)
@@ -92,9 +90,7 @@ func TestExposedByTheMachine(t *testing.T) {
 		create(t, ns, brief("web", "containers: [{name: web, image: $WEB}]"))
 		_, err = lab.PodReady(t.Context(), ns, "web", 2*time.Minute)
 		testutil.Must(t, err)
-		if got := forwarded(t, ns, "web"); !strings.Contains(got, "web\nversion v1") {
-			t.Errorf("forwarded: %q", got)
-		}
+		contains(t, "what was forwarded", forwarded(t, ns, "web"), "web\nversion v1")
 
 		through.Cut()
 		until(t, "LinkUp is False", wantCondition("LinkUp", v1.ConditionFalse))

@@ -55,25 +55,17 @@ func TestHostAdd(t *testing.T) {
 
 	said = c.runs(add...)
 	t.Log(said)
-	for _, step := range []string{"from an earlier attempt", "takes the key", "this host can be a node", "The Host host1 is made.", "The link is up.",
-		"The runtime is containerd ", "The node host1 is Ready: "} {
-		if !strings.Contains(said, step) {
-			t.Errorf("it does not tell %q:\n%s", step, said)
-		}
-	}
+	contains(t, "host add", said, "from an earlier attempt", "takes the key", "this host can be a node", "The Host host1 is made.", "The link is up.",
+		"The runtime is containerd ", "The node host1 is Ready: ")
 	node := p.ready("host1", 110)
-	if node.Labels["example.com/lent"] != "true" {
-		t.Errorf("the node's labels are %v", node.Labels)
-	}
+	equal(t, "the node's label", node.Labels["example.com/lent"], "true")
 	p.pod("on-it", "host1")
 
 	if said := c.runs(add...); !strings.Contains(said, "exists already, for this host") || strings.Contains(said, "is made") {
 		t.Errorf("once more:\n%s", said)
 	}
 	c.fails("the Host host1 exists already", "host", "add", "host1", "--ssh", "root@192.0.2.1")
-	if said := c.runs("host", "check", "host1"); !strings.Contains(said, "Bowline, as expected") {
-		t.Errorf("the machine of a Host that is managed:\n%s", said)
-	}
+	contains(t, "the machine of a Host that is managed", c.runs("host", "check", "host1"), "Bowline, as expected")
 	// On an overloaded machine the link may be down for a moment.
 	testutil.Must(t, labtest.Until(t.Context(), 90*time.Second, "the tables show it", func(context.Context) error {
 		list, top := c.run("host", "list").Stdout, c.run("top", "--once").Stdout
@@ -86,23 +78,13 @@ func TestHostAdd(t *testing.T) {
 		return nil
 	}))
 
-	if said := c.plugin("host", "remove", "--help"); !strings.Contains(said, "\n  kubectl bowline host remove NAME") {
-		t.Errorf("as a plugin:\n%s", said)
-	}
-	if said := c.plugin("host", "list"); !strings.Contains(said, "\nhost1 ") {
-		t.Errorf("as a plugin:\n%s", said)
-	}
+	contains(t, "as a plugin", c.plugin("host", "remove", "--help"), "\n  kubectl bowline host remove NAME")
+	contains(t, "as a plugin", c.plugin("host", "list"), "\nhost1 ")
 
-	said = c.runs("host", "remove", "host1")
-	for _, step := range []string{"is being drained", "The Host host1 and its node are gone.", "Deleted the Secret bowline/host1 with its key.", "authorized_keys"} {
-		if !strings.Contains(said, step) {
-			t.Errorf("it does not tell %q:\n%s", step, said)
-		}
-	}
+	contains(t, "host remove", c.runs("host", "remove", "host1"), "is being drained", "The Host host1 and its node are gone.",
+		"Deleted the Secret bowline/host1 with its key.", "authorized_keys")
 	p.nodeIsGone("host1")
-	if n := p.containers("host1"); n != 0 {
-		t.Errorf("%d containers are left", n)
-	}
+	equal(t, "containers that are left", p.containers("host1"), 0)
 	if _, err := p.lab.Client.CoreV1().Secrets("bowline").Get(t.Context(), "host1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Secret: %v", err)
 	}

@@ -67,18 +67,14 @@ func TestHostObjects(t *testing.T) {
 		}
 		return nil
 	}))
-	if v := p.kubectl("get", "host", "host2", "-o", "jsonpath={.status.runtime.name}"); v != "containerd" {
-		t.Errorf("the runtime is %q", v)
-	}
+	equal(t, "the runtime", p.kubectl("get", "host", "host2", "-o", "jsonpath={.status.runtime.name}"), "containerd")
 
 	p.kubectl("delete", "host", "host2", "--timeout=4m")
 	p.nodeIsGone("host2")
 	if _, err := p.lab.Client.CoreV1().Pods(v1.NamespaceDefault).Get(t.Context(), "drained", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod of a drained host: %v", err)
 	}
-	if n := p.containers("host2"); n != 0 {
-		t.Errorf("%d containers are left on a machine that was drained", n)
-	}
+	equal(t, "containers on a machine that was drained", p.containers("host2"), 0)
 	if left, err := os.ReadDir(filepath.Dir(p.ownerFile("host2"))); err == nil || !os.IsNotExist(err) {
 		t.Errorf("of its owner file and its lock there are %v: %v", left, err)
 	}
@@ -99,9 +95,7 @@ func TestHostObjects(t *testing.T) {
 	p.lockIsFree("host2")
 
 	p.pod("at-the-end", "host1")
-	if n := p.lines("Manages the host", `host="host1"`); n != 1 {
-		t.Errorf("host1, of the file, was taken %d times", n)
-	}
+	equal(t, "times that it took host1, of the file", p.lines("Manages the host", `host="host1"`), 1)
 }
 
 // account makes a service account with the rights of docs/hosts.md, and to the Secrets, whose names

@@ -152,9 +152,7 @@ func TestHostSchema(t *testing.T) {
 			t.Errorf("%v: exit code %d: %s", args, out.Code, out.Stderr)
 		}
 	}
-	if got := kubectl(t, "get", "host", "here", "-o", "jsonpath={.spec.kubeletExposure} {.spec.deletionPolicy}"); got != "process drain" {
-		t.Errorf("the defaults are %q", got)
-	}
+	equal(t, "the defaults", kubectl(t, "get", "host", "here", "-o", "jsonpath={.spec.kubeletExposure} {.spec.deletionPolicy}"), "process drain")
 
 	kubectl(t, "patch", "host", "box", "--subresource=status", "--type=merge", "-p", `{"status": {"observedGeneration": 1, "nodeName": "box-1.lab",
 		"link": {"state": "Up", "roundTrip": "20ms"}, "pods": 12, "runtime": {"name": "containerd", "version": "2.2.0"},

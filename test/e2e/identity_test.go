@@ -112,9 +112,7 @@ func TestImpersonate(t *testing.T) {
   volumes: [{name: c, configMap: {name: kube-root-ca.crt}}]
 `))
 		ready(t, ns, "web")
-		if got := inPod(t, ns, "web", "ls /c"); got != "ca.crt" {
-			t.Errorf("the configMap shows %q", got)
-		}
+		equal(t, "the configMap's files", inPod(t, ns, "web", "ls /c"), "ca.crt")
 		event(t, ns, "web", "Started")
 		testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 		until(t, "the pod goes", func(ctx context.Context) error {
@@ -338,16 +336,12 @@ func TestCSR(t *testing.T) {
 		create(t, ns, podThatSleeps("made"))
 		ready(t, ns, "made")
 		// The API server does not accept a certificate that the node signed itself.
-		if got := inPod(t, ns, "made", "echo hello"); got != "hello" {
-			t.Errorf("exec prints %q", got)
-		}
+		equal(t, "what exec prints", inPod(t, ns, "made", "echo hello"), "hello")
 		for _, purpose := range []string{"client", "serving"} {
 			if cert := kept(t, filepath.Join(dir, host+"-"+purpose+"-current.pem")); cert == nil || cert.Subject.CommonName != "system:node:"+host {
 				t.Errorf("the %s certificate is %+v", purpose, cert)
 			}
 		}
-		if log := bowline.LogTail(1 << 20); !strings.Contains(log, "WARNING: identity.mode is CSR") {
-			t.Error("the log does not warn")
-		}
+		contains(t, "the log", bowline.LogTail(1<<20), "WARNING: identity.mode is CSR")
 	}, "identity: {mode: CSR, certificateDirectory: "+dir+"}", "serverTLSBootstrap: true")
 }

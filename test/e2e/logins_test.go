@@ -160,9 +160,7 @@ spec:
 		t.Fatalf("%v\n%s", err, b.LogTail(3000))
 	}
 	until(t, "its log and its shell answer", answer(ns, name, "echo answers", "answers"))
-	if got := logs(t, ns, name); !strings.Contains(got, "from "+name) {
-		t.Errorf("its log is %q", got)
-	}
+	contains(t, "its log", logs(t, ns, name), "from "+name)
 	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	testutil.Must(t, lab.PodGone(t.Context(), ns, name, time.Minute))
 }

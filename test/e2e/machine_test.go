@@ -60,12 +60,8 @@ func TestAnotherMachine(t *testing.T) {
 		return p.kubectl("get", "host", "host2", "-o", "jsonpath={.status.machine.machineID} {.status.machine.hostKey}")
 	}
 	first := p.machine("host2")
-	if got := record(); got != first {
-		t.Errorf("recorded is %q; want %q", got, first)
-	}
-	if n := p.lines("Manages the host", `host="host2"`); n != 1 {
-		t.Errorf("the machine was taken %d times", n)
-	}
+	equal(t, "the record", record(), first)
+	equal(t, "times that it took the machine", p.lines("Manages the host", `host="host2"`), 1)
 
 	runs := p.running("host2", "stays")
 	if len(runs) != 1 {
@@ -84,14 +80,10 @@ func TestAnotherMachine(t *testing.T) {
 		}
 		return err
 	}))
-	if got := record(); got != first {
-		t.Errorf("recorded is %q after an edit; want %q", got, first)
-	}
+	equal(t, "the record after an edit", record(), first)
 	untouched := func(when string) {
 		t.Helper()
-		if n := p.containers("host1"); n != 0 {
-			t.Errorf("%s: %d containers run on the other machine", when, n)
-		}
+		equal(t, when+": containers on the other machine", p.containers("host1"), 0)
 		for _, dir := range []string{filepath.Dir(p.ownerFile("host1")), filepath.Join(p.lab.Host("host1").Root, "var/lib/kubelet/pods")} {
 			if left, err := os.ReadDir(dir); len(left) != 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("%s: in %s of the other machine there are %v: %v", when, dir, left, err)
@@ -115,9 +107,7 @@ func TestAnotherMachine(t *testing.T) {
 		}
 	}
 	p.reason("host2", "OtherMachine", "")
-	if got := record(); got != first {
-		t.Errorf("recorded is %q after the editor's patches; want %q", got, first)
-	}
+	equal(t, "the record after the editor's patches", record(), first)
 	untouched("after the editor's patches")
 
 	// Pointed back, it continues as if nothing had happened.
@@ -138,9 +128,7 @@ func TestAnotherMachine(t *testing.T) {
 	}
 	p.kubectl(append(strings.Fields(command), "-p", strings.TrimSuffix(patch, "'"))...)
 	p.reason("host2", "NodeReady", "")
-	if got, want := record(), p.machine("host1"); got != want {
-		t.Errorf("recorded is %q; want %q", got, want)
-	}
+	equal(t, "the record", record(), p.machine("host1"))
 	p.pod("on-the-replacement", "host2")
 	if n := p.containers("host1"); n == 0 {
 		t.Error("nothing runs on the machine that was let in")

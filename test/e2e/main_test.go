@@ -318,8 +318,24 @@ func starts(t *testing.T, dir, name string) int {
 
 func startedOnce(t *testing.T, dir, name string) {
 	t.Helper()
-	if n := starts(t, dir, name); n != 1 {
-		t.Errorf("%s has started %d times", name, n)
+	equal(t, "starts of "+name, starts(t, dir, name), 1)
+}
+
+// equal fails the test if got is not want; what names the value.
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %#v, not %#v", what, got, want)
+	}
+}
+
+// contains fails the test for each word that the text lacks; what names the text.
+func contains(t *testing.T, what, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%s: there is no %q in %q", what, word, text)
+		}
 	}
 }
 

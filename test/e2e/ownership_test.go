@@ -39,11 +39,7 @@ func attempt(t *testing.T, config string) labtest.Output {
 func refused(t *testing.T, out labtest.Output, words ...string) {
 	t.Helper()
 	sentence := oneSentence(t, out)
-	for _, word := range words {
-		if !strings.Contains(sentence, word) {
-			t.Errorf("%q is not in: %s", word, sentence)
-		}
-	}
+	contains(t, "the sentence", sentence, words...)
 	t.Logf("after %s: %s", out.Took.Round(10*time.Millisecond), sentence)
 }
 
@@ -52,9 +48,7 @@ func oneSentence(t *testing.T, out labtest.Output) string {
 	if out.Code <= 0 {
 		t.Errorf("exit code %d: it is to end by itself, and not with 0", out.Code)
 	}
-	if out.Stdout != "" {
-		t.Errorf("on stdout: %q", out.Stdout)
-	}
+	equal(t, "stdout", out.Stdout, "")
 	for _, trace := range []string{"goroutine ", "panic:", ".go:", "runtime error"} {
 		if strings.Contains(out.Stderr, trace) {
 			t.Errorf("there is a stack trace:\n%s", out.Stderr)

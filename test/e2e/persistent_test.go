@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -93,12 +92,7 @@ func TestPersistentVolumes(t *testing.T) {
 	}
 	p := create(t, ns, pod("writes", `cat /path/file; touch /path/x 2>/dev/null || echo read-only; echo kept >/local/a/b/kept && cat /part/kept; touch /image/x 2>/dev/null || echo an image; ls /image; ls /bin2; head -n 1 /trust/ca.pem`))
 	ended(t, ns, "writes", v1.PodSucceeded)
-	got := logs(t, ns, "writes")
-	for _, want := range []string{"content\n", "read-only\n", "kept\n", "an image\n", "bin\n", "sh\n", "BEGIN CERTIFICATE"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the pod says %q, without %q", got, want)
-		}
-	}
+	contains(t, "the pod's log", logs(t, ns, "writes"), "content\n", "read-only\n", "kept\n", "an image\n", "bin\n", "sh\n", "BEGIN CERTIFICATE")
 	if info, err := os.Stat(filepath.Join(dir, "local")); err != nil || info.Mode()&os.ModeSetgid == 0 {
 		t.Errorf("the local volume is %v, %v, without the pod's group", info.Mode(), err)
 	}
@@ -106,9 +100,7 @@ func TestPersistentVolumes(t *testing.T) {
 	until(t, "nothing of the pod is mounted", unmounted(t, string(p.UID)))
 	create(t, ns, pod("reads", `cat /local/a/b/kept`))
 	ended(t, ns, "reads", v1.PodSucceeded)
-	if got := logs(t, ns, "reads"); got != "kept\n" {
-		t.Errorf("the second pod finds %q", got)
-	}
+	equal(t, "what the second pod finds", logs(t, ns, "reads"), "kept\n")
 	// A claim without a volume holds the pod, with the kubelet's message. The pod bypasses the
 	// scheduler, which would hold it back.
 	_, err = lab.Client.CoreV1().PersistentVolumeClaims(ns).Create(t.Context(), manifest[v1.PersistentVolumeClaim](t, ns, `
@@ -121,7 +113,5 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: none, res
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], volumeMounts: [{name: v, mountPath: /v}]}]
   volumes: [{name: v, persistentVolumeClaim: {claimName: unbound}}]
 `))
-	if m := event(t, ns, "waits", "FailedMount"); !strings.Contains(m, "PVC is not bound") {
-		t.Errorf("the event says %q", m)
-	}
+	contains(t, "the event", event(t, ns, "waits", "FailedMount"), "PVC is not bound")
 }

@@ -78,12 +78,7 @@ spec:
 			}
 		}
 		ready(t, ns, "inside")
-		if message := event(t, ns, "host-path", "HostPathForbidden"); !strings.Contains(message, "policy.allowHostPath is false") {
-			t.Errorf("the event says %q", message)
-		}
-		now := ready(t, ns, "before")
-		if now.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID {
-			t.Error("what ran before was started again")
-		}
+		contains(t, "the event", event(t, ns, "host-path", "HostPathForbidden"), "policy.allowHostPath is false")
+		equal(t, "the container from before", ready(t, ns, "before").Status.ContainerStatuses[0].ContainerID, before.Status.ContainerStatuses[0].ContainerID)
 	}, "policy: {allowPrivileged: false, allowHostPath: false, allowHostNetwork: false}")
 }

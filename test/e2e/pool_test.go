@@ -196,9 +196,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 	testutil.Must(t, os.Remove(p.file))
 	p.says("Failed to read the configuration file", p.file)
 	p.pod("by-a-wrong-file", "host2")
-	if n := p.lines("Manages the host", `host="host2"`); n != taken {
-		t.Errorf("host2 was taken %d times, %d before the wrong files", n, taken)
-	}
+	equal(t, "times that it took host2, in spite of the wrong files", p.lines("Manages the host", `host="host2"`), taken)
 
 	ended := p.lines("The host's driver stopped", `host="host2"`)
 	p.edit(first)
@@ -216,9 +214,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(beside.UID)},
 		State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}})
 	testutil.Must(t, err)
-	if len(list) != 1 {
-		t.Errorf("of the pod on the machine that is not driven any more %d containers run", len(list))
-	}
+	equal(t, "running containers of the pod on the machine that is not driven any more", len(list), 1)
 	if _, err := p.lab.Client.CoreV1().Nodes().Get(t.Context(), "host2", metav1.GetOptions{}); err != nil {
 		t.Errorf("its node: %v", err)
 	}
@@ -234,9 +230,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 	if !p.bowline.Running() || p.bowline.PID() != pid {
 		t.Error("the process has changed")
 	}
-	if n := p.lines("Manages the host", `host="host1"`); n != 1 {
-		t.Errorf("host1 was taken %d times", n)
-	}
+	equal(t, "times that it took host1", p.lines("Manages the host", `host="host1"`), 1)
 	// A claim is taken again with the link, which an overloaded machine may lose.
 	if p.lines("The link to the machine is down", `host="host1"`) > 0 {
 		t.Log("host1's link was down for a while")

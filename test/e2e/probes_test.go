@@ -45,9 +45,7 @@ func TestProbesThatSucceed(t *testing.T) {
 `))
 	}
 	for name := range handlers {
-		if p := ready(t, ns, name); labtest.Restarts(p) != 0 {
-			t.Errorf("%s has restarted", name)
-		}
+		equal(t, "restarts of "+name, labtest.Restarts(ready(t, ns, name)), 0)
 	}
 	// A server of another protocol is unhealthy, and so is an unknown service.
 	create(t, ns, brief("plain", "containers: [{name: main, image: $WEB, readinessProbe: {grpc: {port: 8080}, periodSeconds: 1}}]"))
@@ -59,9 +57,7 @@ func TestProbesThatSucceed(t *testing.T) {
     readinessProbe: {grpc: {port: 9090, service: other}, periodSeconds: 1}
 `))
 	for _, name := range []string{"plain", "other"} {
-		if m := event(t, ns, name, "Unhealthy"); !strings.Contains(m, "Readiness probe") {
-			t.Errorf("%s: the event says %q", name, m)
-		}
+		contains(t, name, event(t, ns, name, "Unhealthy"), "Readiness probe")
 		p, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{})
 		testutil.Must(t, err)
 		if labtest.IsReady(p) {
@@ -94,9 +90,7 @@ func TestLivenessRestarts(t *testing.T) {
 	}
 	for _, name := range []string{"exec", "http", "tcp", "grpc"} {
 		restarted(t, ns, name, 3*time.Minute)
-		if m := event(t, ns, name, "Unhealthy"); !strings.Contains(m, "Liveness probe failed") {
-			t.Errorf("%s: the event says %q", name, m)
-		}
+		contains(t, name, event(t, ns, name, "Unhealthy"), "Liveness probe failed")
 		event(t, ns, name, "Killing")
 	}
 }
@@ -203,9 +197,7 @@ func TestStartupProbe(t *testing.T) {
 		t.Errorf("the slow one has restarted %d times", labtest.Restarts(p))
 	}
 	restarted(t, ns, "stuck", time.Minute)
-	if m := event(t, ns, "stuck", "Unhealthy"); !strings.Contains(m, "Startup probe failed") {
-		t.Errorf("the event says %q", m)
-	}
+	contains(t, "the event", event(t, ns, "stuck", "Unhealthy"), "Startup probe failed")
 }
 
 // postStart runs before Ready, preStop before SIGTERM, with every kind of handler.
@@ -251,9 +243,7 @@ spec:
 `)
 	create(t, ns, brief("fails", `containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], lifecycle: {postStart: {exec: {command: ["false"]}}}}]`))
 	ready(t, ns, "hooked")
-	if n := starts(t, dir, "log"); n != 1 {
-		t.Errorf("%d hooks have run before Ready", n)
-	}
+	equal(t, "hooks before Ready", starts(t, dir, "log"), 1)
 	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "hooked", metav1.DeleteOptions{}))
 	testutil.Must(t, lab.PodGone(t.Context(), ns, "hooked", time.Minute))
 	data, err := os.ReadFile(filepath.Join(dir, "log"))
@@ -310,9 +300,7 @@ spec:
 	if took := gone("stubborn", metav1.DeleteOptions{}); took < 4900*time.Millisecond {
 		t.Errorf("5 s of grace took %s", took)
 	}
-	if n := starts(t, dir, "stubborn"); n != 1 {
-		t.Errorf("TERM has come %d times", n)
-	}
+	equal(t, "SIGTERMs", starts(t, dir, "stubborn"), 1)
 	one := int64(1)
 	if took := gone("shorter", metav1.DeleteOptions{GracePeriodSeconds: &one}); took > 80*time.Second {
 		t.Errorf("1 s of grace instead of 90 took %s", took)

@@ -68,9 +68,7 @@ func TestRebooted(t *testing.T) {
 		if p.UID != before[i].UID {
 			t.Errorf("%s is another pod", p.Name)
 		}
-		if n := starts(t, dir, p.Name); n != 2 {
-			t.Errorf("%s has started %d times", p.Name, n)
-		}
+		equal(t, "starts of "+p.Name, starts(t, dir, p.Name), 2)
 	}
 	t.Logf("the pods are Ready %s after Bowline was started", time.Since(began).Round(time.Millisecond))
 	events, err := lab.Client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=BackOff"})

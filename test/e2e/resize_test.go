@@ -120,9 +120,7 @@ spec:
 `)
 	check := func(p *v1.Pod, class, controller, container, file, want string) {
 		t.Helper()
-		if got := podFile(p, class, controller, container, file); got != want {
-			t.Errorf("%s of %s %s is %s, not %s", file, p.Name, container, got, want)
-		}
+		equal(t, fmt.Sprintf("%s of %s %s", file, p.Name, container), podFile(p, class, controller, container, file), want)
 	}
 	ready(t, ns, "many")
 	p := resized(t, ns, "many")
@@ -157,9 +155,7 @@ spec:
 	check(p, "", "memory", "again", "memory.limit_in_bytes", "62914560")
 	check(p, "", "memory", "", "memory.limit_in_bytes", "125829120")
 	for _, s := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
-		if want := map[string]int32{"again": 1}[s.Name]; s.RestartCount != want {
-			t.Errorf("%s has restarted %d times", s.Name, s.RestartCount)
-		}
+		equal(t, "restarts of "+s.Name, s.RestartCount, map[string]int32{"again": 1}[s.Name])
 	}
 
 	// A request beyond the node waits; memory in use is not taken away; both are reported.

@@ -48,10 +48,7 @@ func TestLogRotation(t *testing.T) {
 		}
 		followed <- out.Stdout
 	}()
-	all := logs(t, ns, "talks")
-	if !strings.Contains(all, "to-stderr\n") {
-		t.Errorf("before any rotation: %.100q", all)
-	}
+	contains(t, "before any rotation", logs(t, ns, "talks"), "to-stderr\n")
 	dir := filepath.Join(lab.Host(host).Root, "var/log/pods", ns+"_talks_*/main")
 	files := func(pattern string, want int) {
 		t.Helper()

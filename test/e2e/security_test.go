@@ -41,19 +41,13 @@ func TestSecurityContext(t *testing.T) {
 	create(t, ns, brief("rooted", "containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], securityContext: {runAsNonRoot: true, runAsUser: 0}}]"))
 	ready(t, ns, "careful")
 	got := inPod(t, ns, "careful", "id; hostname; touch /file 2>&1 || echo no-write; touch /scratch/file && echo write; stat -c '%u %g ' /scratch/file; cat /proc/self/status | grep Cap; cat /proc/self/status | grep NoNewPrivs")
-	for _, want := range []string{"uid=1234", "gid=2345", "3456", "4567", "named", "no-write", "\nwrite", "1234 4567 ", "CapBnd:\t0000000000000400", "NoNewPrivs:\t1"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%q is not in %q", want, got)
-		}
-	}
+	contains(t, "in the pod", got, "uid=1234", "gid=2345", "3456", "4567", "named", "no-write", "\nwrite", "1234 4567 ", "CapBnd:\t0000000000000400", "NoNewPrivs:\t1")
 	// NET_ADMIN is bit 12, CHOWN bit 0.
 	bounds := kubectl(t, "exec", "-n", ns, "careful", "-c", "other", "--", "sh", "-c", "grep CapEff /proc/self/status; id")
 	if !strings.Contains(bounds, "00000000a80435fa") && !strings.Contains(bounds, "00000000a80635fa") && !strings.Contains(bounds, "35fa") {
 		t.Errorf("with NET_ADMIN and without CHOWN: %q", bounds)
 	}
-	if w := waiting(t, ns, "rooted", "main", "CreateContainerConfigError"); !strings.Contains(w.Message, "root") {
-		t.Errorf("rooted: %s", w.Message)
-	}
+	contains(t, "the reason", waiting(t, ns, "rooted", "main", "CreateContainerConfigError").Message, "root")
 }
 
 // Names resolve in a pod, and a Service's address leads to its pods.
@@ -100,20 +94,12 @@ spec: {selector: {app: served}, ports: [{port: 80, targetPort: 8080}]}
 	if onHost.Status.PodIP != lab.Host(host).IP || onHost.Status.HostIP != lab.Host(host).IP {
 		t.Errorf("on the host's network the pod is %s on %s", onHost.Status.PodIP, onHost.Status.HostIP)
 	}
-	if got := inPod(t, ns, "asks", "cat /etc/resolv.conf"); !strings.Contains(got, "nameserver "+lab.Status.Cluster.DNSIP) ||
-		!strings.Contains(got, "search "+ns+".svc.cluster.local svc.cluster.local cluster.local") || !strings.Contains(got, "ndots:5") {
-		t.Errorf("resolv.conf: %q", got)
-	}
-	if got := inPod(t, ns, "asks", "cat /etc/hosts"); !strings.Contains(got, "10.1.2.3\talias.test") || !strings.Contains(got, asks.Status.PodIP+"\tasks") {
-		t.Errorf("/etc/hosts: %q", got)
-	}
-	if got := inPod(t, ns, "served", "cat /etc/hosts"); !strings.Contains(got, served.Status.PodIP+"\tserved.web."+ns+".svc.cluster.local\tserved") {
-		t.Errorf("/etc/hosts of one with a subdomain: %q", got)
-	}
+	contains(t, "resolv.conf", inPod(t, ns, "asks", "cat /etc/resolv.conf"), "nameserver "+lab.Status.Cluster.DNSIP,
+		"search "+ns+".svc.cluster.local svc.cluster.local cluster.local", "ndots:5")
+	contains(t, "/etc/hosts", inPod(t, ns, "asks", "cat /etc/hosts"), "10.1.2.3\talias.test", asks.Status.PodIP+"\tasks")
+	contains(t, "/etc/hosts of one with a subdomain", inPod(t, ns, "served", "cat /etc/hosts"), served.Status.PodIP+"\tserved.web."+ns+".svc.cluster.local\tserved")
 	ready(t, ns, "own-dns")
-	if got := inPod(t, ns, "own-dns", "cat /etc/resolv.conf"); got != "search example.test\nnameserver 10.9.9.9\noptions ndots:3" {
-		t.Errorf("resolv.conf of its own: %q", got)
-	}
+	equal(t, "resolv.conf of its own", inPod(t, ns, "own-dns", "cat /etc/resolv.conf"), "search example.test\nnameserver 10.9.9.9\noptions ndots:3")
 	if !strings.HasPrefix(served.Status.PodIP, "10.") || len(served.Status.PodIPs) != 1 || served.Status.HostIP != lab.Host(host).IP {
 		t.Errorf("pod %v on %s", served.Status.PodIPs, served.Status.HostIP)
 	}
@@ -157,9 +143,8 @@ func TestCgroups(t *testing.T) {
 		if got := strings.TrimSpace(string(data)); err != nil || got != c.want {
 			t.Errorf("%s: %s of %s is %q, not %s (%v)", c.name, c.file, path, got, c.want, err)
 		}
-		if want := map[string]v1.PodQOSClass{"guaranteed": v1.PodQOSGuaranteed, "burstable": v1.PodQOSBurstable, "besteffort": v1.PodQOSBestEffort}[c.name]; p.Status.QOSClass != want {
-			t.Errorf("%s is %s", c.name, p.Status.QOSClass)
-		}
+		equal(t, "the class of "+c.name, p.Status.QOSClass,
+			map[string]v1.PodQOSClass{"guaranteed": v1.PodQOSGuaranteed, "burstable": v1.PodQOSBurstable, "besteffort": v1.PodQOSBestEffort}[c.name])
 	}
 	// The cgroups above them: all pods together may use the machine, and the best-effort pods get
 	// the least. The burstable share changes with the pods (TestConfigurationTakesEffect).
@@ -240,9 +225,7 @@ func TestActiveDeadline(t *testing.T) {
 `))
 	begin := time.Now()
 	p := ended(t, ns, "timed", v1.PodFailed)
-	if p.Status.Reason != "DeadlineExceeded" {
-		t.Errorf("the reason is %q", p.Status.Reason)
-	}
+	equal(t, "the reason", p.Status.Reason, "DeadlineExceeded")
 	// Without a timer of its own, the deadline would be noticed at the periodic sync, after a minute.
 	if took := time.Since(begin); took > 45*time.Second {
 		t.Errorf("a deadline of 4 s took %s", took)

@@ -158,12 +158,8 @@ spec:
 	if served.Annotations[pod.AnnotationSource] != pod.SourceHTTP || web.Annotations[pod.AnnotationSource] != pod.SourceFile {
 		t.Errorf("sources: %s, %s", served.Annotations[pod.AnnotationSource], web.Annotations[pod.AnnotationSource])
 	}
-	if out := strings.TrimSpace(logs(t, ns, one.Name)); out != "one" {
-		t.Errorf("the log through the mirror pod is %q", out)
-	}
-	if out := inPod(t, ns, one.Name, "echo inside"); out != "inside" {
-		t.Errorf("exec through the mirror pod prints %q", out)
-	}
+	equal(t, "the log through the mirror pod", strings.TrimSpace(logs(t, ns, one.Name)), "one")
+	equal(t, "what exec through the mirror pod prints", inPod(t, ns, one.Name, "echo inside"), "inside")
 	explained(t, ns, web.Name, func(r *pod.WhyReport) bool {
 		return r.UID == web.Annotations[pod.AnnotationMirror] && r.Phase == "Syncing"
 	}, "Syncing")
@@ -228,9 +224,7 @@ spec:
 	})
 	static.put(t, ns, "slow.yaml", slow("two"))
 	back := mirror(t, ns, two.Name, func(p *v1.Pod) bool { return p.UID != two.UID })
-	if n := back.Status.ContainerStatuses[0].RestartCount; n != 1 {
-		t.Errorf("it came back with %d restarts", n)
-	}
+	equal(t, "restarts of what came back", back.Status.ContainerStatuses[0].RestartCount, 1)
 	until(t, "the pod that was put back starts once", func(context.Context) error {
 		if got := read(); got != "up-one end-one down-one up-two end-two down-two up-two" {
 			return fmt.Errorf("starts and ends: %q", got)

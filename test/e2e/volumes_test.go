@@ -61,7 +61,7 @@ func TestServiceAccountToken(t *testing.T) {
 	token := inPod(t, ns, "asks", "cat "+at+"/token")
 	review := kubectlIn(t, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`, "create", "-f", "-", "-o", "json")
 	for _, want := range []string{`"authenticated": true`, "system:serviceaccount:" + ns + ":default", string(p.UID)} {
-		if !strings.Contains(review, want) {
+		if !strings.Contains(review, want) { // the review has the token, which no log shows
 			t.Errorf("%s is not in the review of the token", want)
 		}
 	}
@@ -71,14 +71,10 @@ func TestServiceAccountToken(t *testing.T) {
 	if got := inPod(t, ns, "asks", "cat /mine/name; grep -c BEGIN /mine/deep/ca.pem"); got != "asks1" && got != "asks\n1" {
 		t.Errorf("the projected volume holds %q", got)
 	}
-	if got := inPod(t, ns, "asks", "grep BEGIN /mine/bundle; grep -c BEGIN /mine/chain"); got != "-----BEGIN PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\n1" {
-		t.Errorf("the certificate's files hold %q", got)
-	}
+	equal(t, "the certificate's files", inPod(t, ns, "asks", "grep BEGIN /mine/bundle; grep -c BEGIN /mine/chain"), "-----BEGIN PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\n1")
 	// From inside: the API server by its Service, with the pod's own token and CA.
 	out := inPod(t, ns, "asks", `wget --help 2>&1 | head -n 3; nc kubernetes.default.svc 443 </dev/null && echo reached`)
-	if !strings.Contains(out, "reached") {
-		t.Errorf("the API server's Service is not reached: %s", out)
-	}
+	contains(t, "a request to the API server's Service", out, "reached")
 }
 
 func kubectlIn(t *testing.T, input string, args ...string) string {
@@ -144,12 +140,8 @@ spec:
 	if got := inPod(t, ns, "reads", "cat /page/index /page/other /key/key /sub; cat /down/labels; stat -c '%04a ' /key/..data/key"); !strings.HasPrefix(got, "onesamek1one") || !strings.Contains(got, "0400 ") || !strings.Contains(got, `colour="red"`) {
 		t.Errorf("the volumes hold %q", got)
 	}
-	if got := inPod(t, ns, "reads", "touch /page/new 2>&1 || echo read-only"); !strings.Contains(got, "read-only") {
-		t.Errorf("a configMap's volume can be written: %q", got)
-	}
-	if got := inPod(t, ns, "reads", "ls /many | wc -l; cat /many/key-* | wc -c"); strings.Join(strings.Fields(got), " ") != "1000 1000000" {
-		t.Errorf("of 1000 keys the volume holds %q", got)
-	}
+	contains(t, "a write to a configMap's volume", inPod(t, ns, "reads", "touch /page/new 2>&1 || echo read-only"), "read-only")
+	equal(t, "keys and bytes", strings.Join(strings.Fields(inPod(t, ns, "reads", "ls /many | wc -l; cat /many/key-* | wc -c")), " "), "1000 1000000")
 	patch := func(kind, name, body string) {
 		kubectl(t, "patch", kind, "-n", ns, name, "--type=merge", "-p", body)
 	}
@@ -184,17 +176,13 @@ spec:
 		t.Errorf("a reader has seen two versions at once: %s", saw)
 	}
 	t.Logf("live after %s", time.Since(begin).Round(10*time.Millisecond))
-	if got := inPod(t, ns, "reads", "cat /sub"); got != "one" {
-		t.Errorf("a subPath has followed: %q", got)
-	}
+	equal(t, "a subPath, which does not follow", inPod(t, ns, "reads", "cat /sub"), "one")
 	// A volume with a missing configMap holds the pod, with the kubelet's message.
 	create(t, ns, brief("waits", `
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], volumeMounts: [{name: late, mountPath: /late}]}]
   volumes: [{name: late, configMap: {name: late}}]
 `))
-	if m := event(t, ns, "waits", "FailedMount"); !strings.Contains(m, "late") {
-		t.Errorf("the event says %q", m)
-	}
+	contains(t, "the event", event(t, ns, "waits", "FailedMount"), "late")
 	until(t, "the status says what the container waits for", func(ctx context.Context) error {
 		p, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "waits", metav1.GetOptions{})
 		if err != nil {
@@ -229,15 +217,9 @@ func TestEmptyDirs(t *testing.T) {
   - {name: memory, emptyDir: {medium: Memory, sizeLimit: 8Mi}}
 `))
 	p := ready(t, ns, "scratch")
-	if got := inPod(t, ns, "scratch", "mount | grep /memory"); !strings.Contains(got, "tmpfs") {
-		t.Errorf("the memory volume is %q", got)
-	}
-	if got := inPod(t, ns, "scratch", "dd if=/dev/zero of=/memory/big bs=1M count=20 2>&1 || echo full"); !strings.Contains(got, "full") {
-		t.Errorf("20 MiB fit into 8: %q", got)
-	}
-	if got := kubectl(t, "exec", "-n", ns, "scratch", "-c", "other", "--", "cat", "/shared/starts"); got != "x\n" {
-		t.Errorf("the containers do not share it: %q", got)
-	}
+	contains(t, "the memory volume", inPod(t, ns, "scratch", "mount | grep /memory"), "tmpfs")
+	contains(t, "20 MiB into 8", inPod(t, ns, "scratch", "dd if=/dev/zero of=/memory/big bs=1M count=20 2>&1 || echo full"), "full")
+	equal(t, "what the containers share", kubectl(t, "exec", "-n", ns, "scratch", "-c", "other", "--", "cat", "/shared/starts"), "x\n")
 	dir := filepath.Join(lab.Host(host).Root, "/var/lib/kubelet/pods", string(p.UID), "volumes/kubernetes.io~empty-dir/disk")
 	if info, err := os.Stat(dir); err != nil || info.Mode()&os.ModeSetgid == 0 || info.Mode().Perm() != 0o777 {
 		t.Errorf("%s: %v %v", dir, info, err)
@@ -286,9 +268,7 @@ func TestHostPaths(t *testing.T) {
 `))
 	ready(t, ns, "mounts")
 	got := inPod(t, ns, "mounts", "cat /file; echo made > /dir/made; echo made > /newdir/made; echo made > /newfile; cat /any/made; (echo x > /file) 2>/dev/null || echo read-only")
-	if got != "contentmade\nread-only" {
-		t.Errorf("in the pod: %q", got)
-	}
+	equal(t, "in the pod", got, "contentmade\nread-only")
 	for _, name := range []string{"dir/made", "new/dir/made", "newfile"} {
 		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(data) != "made\n" {
 			t.Errorf("%s: %q %v", name, data, err)
@@ -301,9 +281,7 @@ func TestHostPaths(t *testing.T) {
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], volumeMounts: [{name: v, mountPath: /v}]}]
   volumes:
 `+v))
-		if m := event(t, ns, name, "FailedMount"); !strings.Contains(m, "hostPath type check failed") {
-			t.Errorf("%s: the event says %q", name, m)
-		}
+		contains(t, name, event(t, ns, name, "FailedMount"), "hostPath type check failed")
 		waiting(t, ns, name, "main", "ContainerCreating")
 	}
 	// Once the missing path exists, the pod continues by itself.
@@ -349,9 +327,7 @@ func TestRecursiveReadOnly(t *testing.T) {
 		p := ready(t, ns, name)
 		got := inPod(t, ns, name, "(echo x > /d/x) 2>/dev/null && echo above; (echo x > /d/below/x) 2>/dev/null && echo below; true")
 		want := map[v1.RecursiveReadOnlyMode]string{v1.RecursiveReadOnlyDisabled: "below", v1.RecursiveReadOnlyEnabled: ""}[wants]
-		if got != want {
-			t.Errorf("%s: written %q, want %q", mode, got, want)
-		}
+		equal(t, mode+": what was written", got, want)
 		var told *v1.RecursiveReadOnlyMode
 		for _, m := range p.Status.ContainerStatuses[0].VolumeMounts {
 			if m.Name == "d" {
