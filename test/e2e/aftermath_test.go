@@ -80,8 +80,7 @@ func TestDeploymentLeavesNothing(t *testing.T) {
 		begin = time.Now()
 	}
 	deployment(t, ns, "web", replicas)
-	_, err = lab.ReadyPods(t.Context(), ns, "app=web", replicas, 2*time.Minute)
-	testutil.Must(t, err)
+	readyPods(t, ns, "web", replicas, 2*time.Minute)
 	step("20 pods Ready")
 	full, err := lab.Snapshot(t.Context(), runtime, host)
 	testutil.Must(t, err)
@@ -112,8 +111,7 @@ func TestDeploymentLeavesNothing(t *testing.T) {
 		}
 		return nil
 	}))
-	pods, err := lab.ReadyPods(t.Context(), ns, "app=web", replicas, 2*time.Minute)
-	testutil.Must(t, err)
+	pods := readyPods(t, ns, "web", replicas, 2*time.Minute)
 	step("rolled")
 	for _, p := range pods {
 		if got := p.Status.ContainerStatuses[0]; got.Image != webV2 || got.RestartCount != 0 {

@@ -122,8 +122,7 @@ spec:
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
 `)
-				_, err = lab.PodReady(t.Context(), ns, "ends", 3*time.Minute)
-				testutil.Must(t, err)
+				ready(t, ns, "ends")
 				w.Cut()
 				testutil.Must(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o644))
 				truth := &runtimeapi.ContainerStatus{}
@@ -138,13 +137,7 @@ spec:
 					return err
 				}))
 				w.Restore()
-				p, err := lab.Pod(t.Context(), ns, "ends", 3*time.Minute, "Failed", func(p *v1.Pod) error {
-					if p.Status.Phase != v1.PodFailed {
-						return fmt.Errorf("it is %s", p.Status.Phase)
-					}
-					return nil
-				})
-				testutil.Must(t, err)
+				p := ended(t, ns, "ends", v1.PodFailed)
 				state := labtest.Container(p, "main").State.Terminated
 				if state == nil || state.ExitCode != 7 {
 					t.Fatalf("the status says that it ended so: %+v", state)
@@ -187,8 +180,7 @@ spec:
     image: $WEB
     readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}
 `)
-			p, err := lab.PodReady(t.Context(), ns, "web", 2*time.Minute)
-			testutil.Must(t, err)
+			p := readyWithin(t, 2*time.Minute, ns, "web")
 			t.Logf("Ready after %s", time.Since(begin).Round(time.Millisecond))
 			// A wrong clock is off by four minutes.
 			started := labtest.Container(p, "web").State.Running.StartedAt.Time

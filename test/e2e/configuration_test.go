@@ -85,8 +85,7 @@ func TestConfigurationTakesEffect(t *testing.T) {
 		t.Fatalf("%v\n%s", err, b.LogTail(4000))
 	}
 
-	n, err := own.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
-	testutil.Must(t, err)
+	n := getNode(t, own)
 	var taints []string
 	for _, taint := range n.Spec.Taints {
 		if taint.Key != v1.TaintNodeNotReady { // the controller manager removes it in its own time
@@ -122,7 +121,7 @@ spec:
   containers:
   - {name: c, image: registry.lab/toolbox:lab, command: [sleep, infinity], resources: {limits: {cpu: 100m, memory: 32Mi}}}
 `), p))
-	_, err = own.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+	_, err := own.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
 	testutil.Must(t, err)
 	p, err = own.PodReady(ctx, "default", "p", 60*time.Second)
 	if err != nil {
@@ -191,9 +190,8 @@ spec:
 func limitsFollowPods(t *testing.T, own *labtest.Lab, b *labtest.Bowline) {
 	t.Helper()
 	ctx, h := t.Context(), own.Host(host)
-	n, err := own.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
-	testutil.Must(t, err)
-	_, err = os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	n := getNode(t, own)
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	v1Files := err != nil // the names below are those of v1
 	wait := func(what, controller, cgroup string, want func(context.Context) (string, error)) {
 		t.Helper()

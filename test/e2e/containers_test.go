@@ -143,8 +143,7 @@ spec:
 			t.Errorf("sidecar: %v", c)
 		}
 	}
-	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "ordered", metav1.DeleteOptions{}))
-	testutil.Must(t, lab.PodGone(t.Context(), ns, "ordered", 2*time.Minute))
+	deletePod(t, ns, "ordered", metav1.DeleteOptions{}, 2*time.Minute)
 	data, err := os.ReadFile(filepath.Join(dir, "log"))
 	testutil.Must(t, err)
 	equal(t, "the order", string(data), "first\nsidecar-up\nsecond-with-sidecar\nmain-up\nmain-down\nsidecar-down\n")
@@ -206,13 +205,12 @@ func TestRestartPolicies(t *testing.T) {
 		startedOnce(t, dir, name)
 	}
 	// The back-off grows: 10 s, and then 20 s.
-	_, err := lab.Pod(t.Context(), ns, "always-0", time.Minute, "has restarted twice", func(p *v1.Pod) error {
+	podIs(t, ns, "always-0", time.Minute, "has restarted twice", func(p *v1.Pod) error {
 		if labtest.Restarts(p) < 3 {
 			return fmt.Errorf("%d restarts", labtest.Restarts(p))
 		}
 		return nil
 	})
-	testutil.Must(t, err)
 	// A running container may not have written its line yet.
 	testutil.Must(t, labtest.Until(t.Context(), 10*time.Second, "always-0 has started 4 or 5 times", func(context.Context) error {
 		if n := starts(t, dir, "always-0"); n < 4 || n > 5 {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
@@ -64,8 +63,7 @@ func TestExposedByTheMachine(t *testing.T) {
   hostNetwork: true
   containers: [{name: main, image: $TOOLBOX, command: [sh, -c, "echo told; exec sleep infinity"]}]
 `))
-		before, err := lab.PodReady(t.Context(), ns, "runs", 2*time.Minute)
-		testutil.Must(t, err)
+		before := readyWithin(t, 2*time.Minute, ns, "runs")
 		if before.Status.HostIP != address || before.Status.PodIP != address {
 			t.Errorf("a pod on the host's network has the addresses %s and %s, not %s", before.Status.HostIP, before.Status.PodIP, address)
 		}
@@ -76,8 +74,7 @@ func TestExposedByTheMachine(t *testing.T) {
 		testutil.Must(t, labtest.Until(t.Context(), 3*time.Minute, "the fix is noticed", wantCondition("KubeletExposed", v1.ConditionTrue, address)))
 		until(t, "log and shell are there", works)
 
-		node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-		testutil.Must(t, err)
+		node := getNode(t, lab)
 		equal(t, "the node's port", node.Status.DaemonEndpoints.KubeletEndpoint.Port, 10250)
 		for _, a := range node.Status.Addresses {
 			if a.Type == v1.NodeInternalIP && a.Address != address {
@@ -88,8 +85,7 @@ func TestExposedByTheMachine(t *testing.T) {
 			t.Errorf("the process itself listens: %q", open)
 		}
 		create(t, ns, brief("web", "containers: [{name: web, image: $WEB}]"))
-		_, err = lab.PodReady(t.Context(), ns, "web", 2*time.Minute)
-		testutil.Must(t, err)
+		readyWithin(t, 2*time.Minute, ns, "web")
 		contains(t, "what was forwarded", forwarded(t, ns, "web"), "web\nversion v1")
 
 		through.Cut()
@@ -101,8 +97,7 @@ func TestExposedByTheMachine(t *testing.T) {
 		testutil.Must(t, b.Start())
 		testutil.Must(t, labtest.Until(t.Context(), 2*time.Minute, "log and shell are back with the next process", works))
 		testutil.Must(t, labtest.Until(t.Context(), time.Minute, "the node says so", wantCondition("KubeletExposed", v1.ConditionTrue, net.JoinHostPort(address, "10250"))))
-		after, err := lab.PodReady(t.Context(), ns, "runs", time.Minute)
-		testutil.Must(t, err)
+		after := readyWithin(t, time.Minute, ns, "runs")
 		same(t, before, after)
 	})
 	if _, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute); err != nil {

@@ -214,13 +214,11 @@ func TestTwoDrivers(t *testing.T) {
 		drives := func(n int) {
 			name := fmt.Sprintf("round-%d", n)
 			create(t, ns, fmt.Sprintf("metadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 0\n  containers: [{name: main, image: $TOOLBOX, command: [sleep, infinity]}]\n", name))
-			_, err := lab.PodReady(t.Context(), ns, name, 3*time.Minute)
-			testutil.Must(t, err)
+			ready(t, ns, name)
 		}
 		now := start(0)
 		counted(t, ns, "lives", dir, 1)
-		before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 1, 3*time.Minute)
-		testutil.Must(t, err)
+		before := readyPods(t, ns, "lives", 1, 3*time.Minute)
 		drives(0)
 		for round := 1; round <= rounds; round++ {
 			former := now
@@ -247,8 +245,7 @@ func TestTwoDrivers(t *testing.T) {
 				t.Errorf("round %d: the former driver ended with %d, %v", round, code, err)
 			}
 		}
-		after, err := lab.ReadyPods(t.Context(), ns, "app=lives", 1, 3*time.Minute)
-		testutil.Must(t, err)
+		after := readyPods(t, ns, "lives", 1, 3*time.Minute)
 		same(t, &before[0], &after[0])
 		if n := starts(t, dir, after[0].Name); n != 1 || after[0].Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("%s has started %d times, and says %d restarts", after[0].Name, n, after[0].Status.ContainerStatuses[0].RestartCount)

@@ -114,13 +114,7 @@ func TestImpersonate(t *testing.T) {
 		ready(t, ns, "web")
 		equal(t, "the configMap's files", inPod(t, ns, "web", "ls /c"), "ca.crt")
 		event(t, ns, "web", "Started")
-		testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "web", metav1.DeleteOptions{}))
-		until(t, "the pod goes", func(ctx context.Context) error {
-			if _, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("it is there: %w", err)
-			}
-			return nil
-		})
+		deletePod(t, ns, "web", metav1.DeleteOptions{}, 2*time.Minute)
 	}, "identity: {mode: Impersonate}")
 
 	t.Run("nothing else", func(t *testing.T) {

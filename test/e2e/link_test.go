@@ -11,7 +11,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -81,8 +80,7 @@ func TestLinkFails(t *testing.T) {
 			history := lab.Watch(ns)
 			defer history.Stop()
 			counted(t, ns, "lives", dir, 5)
-			before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 5, 2*time.Minute)
-			testutil.Must(t, err)
+			before := readyPods(t, ns, "lives", 5, 2*time.Minute)
 			create(t, ns, `
 metadata: {name: ends}
 spec:
@@ -137,13 +135,7 @@ spec:
 			back := time.Now()
 			until(t, "LinkUp is True", wantCondition("LinkUp", v1.ConditionTrue))
 			until(t, "pods are welcome", wantCondition(v1.NodeNetworkUnavailable, v1.ConditionFalse))
-			until(t, "the deleted pod is gone", func(ctx context.Context) error {
-				_, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "goes", metav1.GetOptions{})
-				if apierrors.IsNotFound(err) {
-					return nil
-				}
-				return fmt.Errorf("it is there: %v", err)
-			})
+			testutil.Must(t, lab.PodGone(t.Context(), ns, "goes", 2*time.Minute))
 			p := ended(t, ns, "ends", v1.PodFailed)
 			t.Logf("all is reported %s after the link came back", time.Since(back).Round(time.Millisecond))
 			end := p.Status.ContainerStatuses[0].State.Terminated
@@ -152,12 +144,7 @@ spec:
 			if took := end.FinishedAt.Sub(end.StartedAt.Time); end.ExitCode != 7 || took < 11*time.Second || took > 20*time.Second || end.FinishedAt.After(back) {
 				t.Errorf("the pod that ended is reported as %+v", end)
 			}
-			after, err := lab.ReadyPods(t.Context(), ns, "app=lives", 5, time.Minute)
-			testutil.Must(t, err)
-			for i := range after {
-				same(t, &before[i], &after[i])
-				startedOnce(t, dir, after[i].Name)
-			}
+			unchanged(t, dir, before, readyPods(t, ns, "lives", 5, time.Minute))
 			oracle.NoPodBackwards(t, history)
 			until(t, "the node is Ready", wantCondition(v1.NodeReady, v1.ConditionTrue))
 		})

@@ -161,8 +161,7 @@ spec:
 	}
 	until(t, "its log and its shell answer", answer(ns, name, "echo answers", "answers"))
 	contains(t, "its log", logs(t, ns, name), "from "+name)
-	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	testutil.Must(t, lab.PodGone(t.Context(), ns, name, time.Minute))
+	deletePod(t, ns, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, time.Minute)
 }
 
 // TestLogins: root; a user who may open the socket and use sudo; a user who may only use sudo and

@@ -240,22 +240,63 @@ func podThatSleeps(name string) string {
 // ready waits for a pod to be Ready.
 func ready(t *testing.T, ns, name string) *v1.Pod {
 	t.Helper()
-	p, err := lab.PodReady(t.Context(), ns, name, 3*time.Minute)
+	return readyWithin(t, 3*time.Minute, ns, name)
+}
+
+func readyWithin(t *testing.T, limit time.Duration, ns, name string) *v1.Pod {
+	t.Helper()
+	p, err := lab.PodReady(t.Context(), ns, name, limit)
 	testutil.Must(t, err)
 	return p
+}
+
+// readyPods waits until an app has exactly n pods, all Ready.
+func readyPods(t *testing.T, ns, app string, n int, limit time.Duration) []v1.Pod {
+	t.Helper()
+	pods, err := lab.ReadyPods(t.Context(), ns, "app="+app, n, limit)
+	testutil.Must(t, err)
+	return pods
+}
+
+// podIs waits until a condition, which what names, holds for a pod.
+func podIs(t *testing.T, ns, name string, limit time.Duration, what string, condition func(*v1.Pod) error) *v1.Pod {
+	t.Helper()
+	p, err := lab.Pod(t.Context(), ns, name, limit, what, condition)
+	testutil.Must(t, err)
+	return p
+}
+
+func getPod(t *testing.T, ns, name string) *v1.Pod {
+	t.Helper()
+	p, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{})
+	testutil.Must(t, err)
+	return p
+}
+
+// deletePod deletes a pod and waits until it is gone from the API.
+func deletePod(t *testing.T, ns, name string, options metav1.DeleteOptions, limit time.Duration) {
+	t.Helper()
+	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), name, options))
+	testutil.Must(t, lab.PodGone(t.Context(), ns, name, limit))
+}
+
+// getNode returns the node of a lab's host.
+func getNode(t *testing.T, l *labtest.Lab) *v1.Node {
+	t.Helper()
+	node, err := l.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
+	testutil.Must(t, err)
+	return node
 }
 
 // ended waits for a pod's final phase.
 func ended(t *testing.T, ns, name string, phase v1.PodPhase) *v1.Pod {
 	t.Helper()
-	p, err := lab.Pod(t.Context(), ns, name, 3*time.Minute, string(phase), func(p *v1.Pod) error {
+	return podIs(t, ns, name, 3*time.Minute, string(phase), func(p *v1.Pod) error {
 		if p.Status.Phase != phase {
 			return fmt.Errorf("it is %s", p.Status.Phase)
 		}
 		return nil
 	})
-	testutil.Must(t, err)
-	return p
 }
 
 // until polls for a condition for two minutes.
@@ -368,7 +409,7 @@ func event(t *testing.T, ns, pod, reason string) string {
 func waiting(t *testing.T, ns, pod, container string, reasons ...string) *v1.ContainerStateWaiting {
 	t.Helper()
 	var w *v1.ContainerStateWaiting
-	_, err := lab.Pod(t.Context(), ns, pod, time.Minute, container+" waits for "+strings.Join(reasons, " or "), func(p *v1.Pod) error {
+	podIs(t, ns, pod, time.Minute, container+" waits for "+strings.Join(reasons, " or "), func(p *v1.Pod) error {
 		if c := labtest.Container(p, container); c != nil && c.State.Waiting != nil {
 			for _, reason := range reasons {
 				if c.State.Waiting.Reason == reason {
@@ -379,7 +420,6 @@ func waiting(t *testing.T, ns, pod, container string, reasons ...string) *v1.Con
 		}
 		return fmt.Errorf("it does not")
 	})
-	testutil.Must(t, err)
 	return w
 }
 

@@ -25,8 +25,7 @@ func TestNodeRegisters(t *testing.T) {
 	// The previous test may have started Bowline.
 	_, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute)
 	testutil.Must(t, err)
-	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	testutil.Must(t, err)
+	node := getNode(t, lab)
 	for _, r := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods, v1.ResourceEphemeralStorage} {
 		capacity, allocatable := node.Status.Capacity[r], node.Status.Allocatable[r]
 		if capacity.Sign() <= 0 || allocatable.Sign() <= 0 || allocatable.Cmp(capacity) > 0 {
@@ -104,8 +103,7 @@ func TestNodeLease(t *testing.T) {
 	if lease.Spec.LeaseDurationSeconds == nil || *lease.Spec.LeaseDurationSeconds != 40 {
 		t.Errorf("the lease lasts %v s", lease.Spec.LeaseDurationSeconds)
 	}
-	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	testutil.Must(t, err)
+	node := getNode(t, lab)
 	if len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != node.UID {
 		t.Errorf("the lease is owned by %v, not by the Node", lease.OwnerReferences)
 	}
@@ -206,11 +204,25 @@ func same(t *testing.T, before, after *v1.Pod) {
 	}
 }
 
+// unchanged checks same for each pod from before, and that its container has started once.
+func unchanged(t *testing.T, dir string, before, after []v1.Pod) {
+	t.Helper()
+	for i := range before {
+		name := before[i].Name
+		j := slices.IndexFunc(after, func(p v1.Pod) bool { return p.Name == name })
+		if j < 0 {
+			t.Errorf("%s is gone", name)
+			continue
+		}
+		same(t, &before[i], &after[j])
+		startedOnce(t, dir, name)
+	}
+}
+
 // nodeAddress is the address of the node's API, as the API server uses it.
 func nodeAddress(t *testing.T) string {
 	t.Helper()
-	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	testutil.Must(t, err)
+	node := getNode(t, lab)
 	for _, a := range node.Status.Addresses {
 		if a.Type == v1.NodeInternalIP {
 			return fmt.Sprintf("%s:%d", a.Address, node.Status.DaemonEndpoints.KubeletEndpoint.Port)

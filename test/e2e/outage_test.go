@@ -62,8 +62,7 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 	history := lab.Watch(ns)
 	defer history.Stop()
 	counted(t, ns, "load", dir, 10)
-	before, err := lab.ReadyPods(t.Context(), ns, "app=load", 10, 2*time.Minute)
-	testutil.Must(t, err)
+	before := readyPods(t, ns, "load", 10, 2*time.Minute)
 	// Ten more begin, and containerd goes while they do.
 	scale(t, ns, "load", 20)
 	until(t, "pods that start", func(ctx context.Context) error {
@@ -92,8 +91,7 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 	}))
 	testutil.Must(t, lab.StartProcess(t.Context(), host, lab.Host(host).Runtime))
 	begin := time.Now()
-	after, err := lab.ReadyPods(t.Context(), ns, "app=load", 20, 2*time.Minute)
-	testutil.Must(t, err)
+	after := readyPods(t, ns, "load", 20, 2*time.Minute)
 	t.Logf("20 pods Ready %s after containerd came back", time.Since(begin).Round(time.Millisecond))
 	for i := range after {
 		// A container that was created and never started, because containerd went in between,
@@ -101,13 +99,8 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 		if n, restarts := starts(t, dir, after[i].Name), int(labtest.Restarts(&after[i])); n < 1 || n > restarts+1 {
 			t.Errorf("%s has started %d times and shows %d restarts", after[i].Name, n, restarts)
 		}
-		for j := range before {
-			if before[j].Name == after[i].Name {
-				same(t, &before[j], &after[i])
-				startedOnce(t, dir, after[i].Name)
-			}
-		}
 	}
+	unchanged(t, dir, before, after)
 	oracle.NoPodBackwards(t, history)
 }
 
@@ -122,8 +115,7 @@ func TestAPIServerAway(t *testing.T) {
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "steady", dir, 5)
-	steady, err := lab.ReadyPods(t.Context(), ns, "app=steady", 5, time.Minute)
-	testutil.Must(t, err)
+	steady := readyPods(t, ns, "steady", 5, time.Minute)
 	create(t, ns, brief("exits", `
   containers:
   - name: main
@@ -194,7 +186,7 @@ spec:
 	testutil.Must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
 	back = true
 	begin := time.Now()
-	_, err = lab.Pod(t.Context(), ns, "exits", time.Minute, "shown as restarted", func(p *v1.Pod) error {
+	podIs(t, ns, "exits", time.Minute, "shown as restarted", func(p *v1.Pod) error {
 		if labtest.Restarts(p) < 1 {
 			return fmt.Errorf("it has not")
 		}
@@ -203,21 +195,11 @@ spec:
 		}
 		return nil
 	})
-	testutil.Must(t, err)
 	ended(t, ns, "finishes", v1.PodSucceeded)
 	t.Logf("statuses caught up %s after the API server was started", time.Since(begin).Round(time.Millisecond))
-	_, err = lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute)
+	_, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute)
 	testutil.Must(t, err)
-	now, err := lab.ReadyPods(t.Context(), ns, "app=steady", 5, time.Minute)
-	testutil.Must(t, err)
-	for i := range now {
-		for j := range steady {
-			if now[i].Name == steady[j].Name {
-				same(t, &steady[j], &now[i])
-			}
-		}
-		startedOnce(t, dir, now[i].Name)
-	}
+	unchanged(t, dir, steady, readyPods(t, ns, "steady", 5, time.Minute))
 	startedOnce(t, dir, "finishes")
 	mirror(t, ns, "offline-"+host, func(*v1.Pod) bool { return true })
 	startedOnce(t, dir, "offline")
@@ -225,10 +207,8 @@ spec:
 	// The watches live again: a new pod starts, an old one ends. client-go retries a lost watch
 	// after up to a minute, as in a kubelet.
 	create(t, ns, probed("later", dir))
-	_, err = lab.PodReady(t.Context(), ns, "later", 2*time.Minute)
-	testutil.Must(t, err)
-	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "later", metav1.DeleteOptions{}))
-	testutil.Must(t, lab.PodGone(t.Context(), ns, "later", time.Minute))
+	readyWithin(t, 2*time.Minute, ns, "later")
+	deletePod(t, ns, "later", metav1.DeleteOptions{}, time.Minute)
 	testutil.Must(t, lab.PodGone(t.Context(), ns, "offline-"+host, time.Minute))
 	oracle.NoPodBackwards(t, history)
 }

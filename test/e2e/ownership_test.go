@@ -82,8 +82,7 @@ func TestServiceIsMadeAgain(t *testing.T) {
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "lives", dir, 3)
-	before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 3, time.Minute)
-	testutil.Must(t, err)
+	before := readyPods(t, ns, "lives", 3, time.Minute)
 	for _, first := range []bool{false, true} {
 		replaceService(t)
 		name := fmt.Sprintf("beside-%v", first)
@@ -95,16 +94,7 @@ func TestServiceIsMadeAgain(t *testing.T) {
 			}
 		})
 		same(t, beside, ready(t, ns, name))
-		now, err := lab.ReadyPods(t.Context(), ns, "app=lives", 3, time.Minute)
-		testutil.Must(t, err)
-		for i := range before {
-			for j := range now {
-				if now[j].Name == before[i].Name {
-					same(t, &before[i], &now[j])
-				}
-			}
-			startedOnce(t, dir, before[i].Name)
-		}
+		unchanged(t, dir, before, readyPods(t, ns, "lives", 3, time.Minute))
 	}
 }
 
@@ -313,8 +303,7 @@ func TestForeignPods(t *testing.T) {
 		testutil.Must(t, beside.Start())
 		defer func() { testutil.Must(t, beside.Stop()) }()
 		deployment(t, ns, "beside", 3)
-		_, err = lab.ReadyPods(t.Context(), ns, "app=beside", 3, time.Minute)
-		testutil.Must(t, err)
+		readyPods(t, ns, "beside", 3, time.Minute)
 		c.unharmed(t, "beside our pods")
 		// The kill leaves pods to adopt; the canary is not one of them.
 		beside.Kill()

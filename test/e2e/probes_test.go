@@ -58,8 +58,7 @@ func TestProbesThatSucceed(t *testing.T) {
 `))
 	for _, name := range []string{"plain", "other"} {
 		contains(t, name, event(t, ns, name, "Unhealthy"), "Readiness probe")
-		p, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{})
-		testutil.Must(t, err)
+		p := getPod(t, ns, name)
 		if labtest.IsReady(p) {
 			t.Errorf("%s: a gRPC probe has succeeded", name)
 		}
@@ -97,13 +96,12 @@ func TestLivenessRestarts(t *testing.T) {
 
 func restarted(t *testing.T, ns, name string, limit time.Duration) {
 	t.Helper()
-	_, err := lab.Pod(t.Context(), ns, name, limit, "has restarted", func(p *v1.Pod) error {
+	podIs(t, ns, name, limit, "has restarted", func(p *v1.Pod) error {
 		if labtest.Restarts(p) == 0 {
 			return fmt.Errorf("it has not")
 		}
 		return nil
 	})
-	testutil.Must(t, err)
 }
 
 // Readiness follows the probe both ways and restarts nothing.
@@ -125,7 +123,7 @@ func TestReadinessFollows(t *testing.T) {
 	testutil.Must(t, os.WriteFile(well, nil, 0o644))
 	before := ready(t, ns, "moody")
 	testutil.Must(t, os.Remove(well))
-	_, err := lab.Pod(t.Context(), ns, "moody", 20*time.Second, "not Ready", func(p *v1.Pod) error {
+	podIs(t, ns, "moody", 20*time.Second, "not Ready", func(p *v1.Pod) error {
 		if labtest.IsReady(p) {
 			return fmt.Errorf("it is")
 		}
@@ -134,7 +132,6 @@ func TestReadinessFollows(t *testing.T) {
 		}
 		return nil
 	})
-	testutil.Must(t, err)
 	testutil.Must(t, os.WriteFile(well, nil, 0o644))
 	same(t, before, ready(t, ns, "moody"))
 }
@@ -165,7 +162,7 @@ spec:
 		return nil
 	})
 	testutil.Must(t, os.WriteFile(filepath.Join(dir, "well"), nil, 0o644))
-	_, err := lab.Pod(t.Context(), ns, "graceful", time.Minute, "runs after a restart", func(p *v1.Pod) error {
+	podIs(t, ns, "graceful", time.Minute, "runs after a restart", func(p *v1.Pod) error {
 		c := labtest.Container(p, "main")
 		last := c.LastTerminationState.Terminated
 		if p.Status.Phase != v1.PodRunning || c.State.Running == nil || !c.Ready || int(c.RestartCount) != starts(t, dir, "up")-1 || last == nil || last.ExitCode != 0 {
@@ -173,7 +170,6 @@ spec:
 		}
 		return nil
 	})
-	testutil.Must(t, err)
 }
 
 // A startup probe delays the other probes, and its failure restarts the container.
@@ -226,9 +222,7 @@ spec:
   containers:
   - {name: main, image: $WEB, readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}}
 `)
-	ready(t, ns, "server")
-	server, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "server", metav1.GetOptions{})
-	testutil.Must(t, err)
+	server := ready(t, ns, "server")
 	create(t, ns, `
 metadata: {name: sleeps}
 spec:
@@ -244,8 +238,7 @@ spec:
 	create(t, ns, brief("fails", `containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], lifecycle: {postStart: {exec: {command: ["false"]}}}}]`))
 	ready(t, ns, "hooked")
 	equal(t, "hooks before Ready", starts(t, dir, "log"), 1)
-	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "hooked", metav1.DeleteOptions{}))
-	testutil.Must(t, lab.PodGone(t.Context(), ns, "hooked", time.Minute))
+	deletePod(t, ns, "hooked", metav1.DeleteOptions{}, time.Minute)
 	data, err := os.ReadFile(filepath.Join(dir, "log"))
 	testutil.Must(t, err)
 	if string(data) != "post-start\npre-stop\nterm\n" {
@@ -253,8 +246,7 @@ spec:
 	}
 	ready(t, ns, "sleeps")
 	begin := time.Now()
-	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "sleeps", metav1.DeleteOptions{}))
-	testutil.Must(t, lab.PodGone(t.Context(), ns, "sleeps", 2*time.Minute))
+	deletePod(t, ns, "sleeps", metav1.DeleteOptions{}, 2*time.Minute)
 	if took := time.Since(begin); took < 3*time.Second || took > time.Minute { // well before its grace period is over
 		t.Errorf("with 3 s of preStop it was gone after %s", took)
 	}
@@ -293,8 +285,7 @@ spec:
 	defer history.Stop()
 	gone := func(name string, o metav1.DeleteOptions) time.Duration {
 		begin := time.Now()
-		testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), name, o))
-		testutil.Must(t, lab.PodGone(t.Context(), ns, name, 3*time.Minute))
+		deletePod(t, ns, name, o, 3*time.Minute)
 		return time.Since(begin)
 	}
 	if took := gone("stubborn", metav1.DeleteOptions{}); took < 4900*time.Millisecond {
@@ -306,8 +297,7 @@ spec:
 		t.Errorf("1 s of grace instead of 90 took %s", took)
 	}
 	zero := int64(0)
-	forced, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "forced", metav1.GetOptions{})
-	testutil.Must(t, err)
+	forced := getPod(t, ns, "forced")
 	gone("forced", metav1.DeleteOptions{GracePeriodSeconds: &zero})
 	// The API has forgotten the pod, and with it the grace period of the request. The node stops it
 	// with the grace period of the spec, as a kubelet does.

@@ -24,8 +24,7 @@ func TestRebooted(t *testing.T) {
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "lives", dir, 2)
-	before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 2, 2*time.Minute)
-	testutil.Must(t, err)
+	before := readyPods(t, ns, "lives", 2, 2*time.Minute)
 
 	const bootID, file = "5ca1ab1e-0000-4000-8000-00000b0071d0", "/proc/sys/kernel/random/boot_id"
 	testutil.Must(t, os.WriteFile(filepath.Join(dir, "boot_id"), []byte(bootID+"\n"), 0o644))
@@ -58,13 +57,12 @@ func TestRebooted(t *testing.T) {
 		return err
 	})
 	for i := range before {
-		p, err := lab.Pod(t.Context(), ns, before[i].Name, time.Minute, "started again", func(p *v1.Pod) error {
+		p := podIs(t, ns, before[i].Name, time.Minute, "started again", func(p *v1.Pod) error {
 			if n := labtest.Restarts(p); n != 1 || !labtest.IsReady(p) {
 				return fmt.Errorf("%d restarts, ready %v", n, labtest.IsReady(p))
 			}
 			return nil
 		})
-		testutil.Must(t, err)
 		if p.UID != before[i].UID {
 			t.Errorf("%s is another pod", p.Name)
 		}

@@ -1,12 +1,12 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,11 +28,7 @@ func patchResize(t *testing.T, ns, name, spec string) *v1.Pod {
 // resized waits until a resize is complete.
 func resized(t *testing.T, ns, name string) *v1.Pod {
 	t.Helper()
-	var p *v1.Pod
-	until(t, "the resize of "+name+" is done", func(ctx context.Context) (err error) {
-		if p, err = lab.Client.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{}); err != nil {
-			return err
-		}
+	return podIs(t, ns, name, 2*time.Minute, "is resized", func(p *v1.Pod) error {
 		if p.Status.ObservedGeneration < p.Generation {
 			return fmt.Errorf("generation %d is not observed", p.Generation)
 		}
@@ -56,7 +52,6 @@ func resized(t *testing.T, ns, name string) *v1.Pod {
 		}
 		return nil
 	})
-	return p
 }
 
 func sameAmounts(a, b v1.ResourceList) bool {
@@ -139,11 +134,7 @@ spec:
 
 	// Memory of the container whose policy requires a restart.
 	patchResize(t, ns, "many", `"containers":[{"name":"again","resources":{"requests":{"memory":"60Mi"},"limits":{"memory":"60Mi"}}}]`)
-	until(t, "it has restarted", func(ctx context.Context) error {
-		got, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "many", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	podIs(t, ns, "many", 2*time.Minute, "has restarted a container", func(got *v1.Pod) error {
 		for _, s := range got.Status.ContainerStatuses {
 			if s.Name == "again" && (s.RestartCount != 1 || s.State.Running == nil) {
 				return fmt.Errorf("%v", s)
@@ -161,11 +152,7 @@ spec:
 	// A request beyond the node waits; memory in use is not taken away; both are reported.
 	wantCondition := func(kind v1.PodConditionType, reason, words string) {
 		t.Helper()
-		until(t, string(kind)+" "+reason, func(ctx context.Context) error {
-			got, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "many", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
+		podIs(t, ns, "many", 2*time.Minute, string(kind)+" "+reason, func(got *v1.Pod) error {
 			for _, c := range got.Status.Conditions {
 				if c.Type == kind && c.Reason == reason && strings.Contains(c.Message, words) && c.ObservedGeneration == got.Generation {
 					return nil
@@ -174,8 +161,7 @@ spec:
 			return fmt.Errorf("%v", got.Status.Conditions)
 		})
 	}
-	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	testutil.Must(t, err)
+	node := getNode(t, lab)
 	whole := node.Status.Allocatable.Cpu().MilliValue() // the pod's other containers use a part of it already
 	patchResize(t, ns, "many", fmt.Sprintf(`"containers":[{"name":"main","resources":{"requests":{"cpu":"%dm"},"limits":{"cpu":"%[1]dm"}}}]`, whole-70))
 	wantCondition(v1.PodResizePending, v1.PodReasonDeferred, fmt.Sprintf("Node didn't have enough resource: cpu, requested: %d, used: ", whole))
@@ -197,11 +183,7 @@ spec:
 	}
 
 	// An init container that runs.
-	until(t, "the init container runs", func(ctx context.Context) error {
-		got, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "init", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	podIs(t, ns, "init", 2*time.Minute, "runs its init container", func(got *v1.Pod) error {
 		if len(got.Status.InitContainerStatuses) == 0 || got.Status.InitContainerStatuses[0].State.Running == nil {
 			return fmt.Errorf("%v", got.Status.InitContainerStatuses)
 		}

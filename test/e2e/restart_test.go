@@ -63,15 +63,12 @@ spec:
       volumes: [{name: starts, hostPath: {path: `+dir+`}}]
 `)
 	// First the pods that take long to be Ready, then the Job.
-	_, err := lab.ReadyPods(t.Context(), ns, "app=steady", 7, time.Minute)
-	testutil.Must(t, err)
+	readyPods(t, ns, "steady", 7, time.Minute)
 	slow, ending := ready(t, ns, "slow"), ready(t, ns, "ending")
-	_, err = lab.Client.BatchV1().Jobs(ns).Create(t.Context(), job, metav1.CreateOptions{})
+	_, err := lab.Client.BatchV1().Jobs(ns).Create(t.Context(), job, metav1.CreateOptions{})
 	testutil.Must(t, err)
-	once, err := lab.ReadyPods(t.Context(), ns, "app=once", 1, time.Minute)
-	testutil.Must(t, err)
-	steady, err := lab.ReadyPods(t.Context(), ns, "app=steady", 7, time.Minute)
-	testutil.Must(t, err)
+	once := readyPods(t, ns, "once", 1, time.Minute)
+	steady := readyPods(t, ns, "steady", 7, time.Minute)
 	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "ending", metav1.DeleteOptions{}))
 	asked := time.Now()
 	until(t, "the ending pod has TERM", func(context.Context) error {
@@ -107,16 +104,7 @@ spec:
 	for _, name := range []string{"once", "once-init"} {
 		startedOnce(t, dir, name)
 	}
-	now, err := lab.ReadyPods(t.Context(), ns, "app=steady", 7, time.Minute)
-	testutil.Must(t, err)
-	for i := range steady {
-		for j := range now {
-			if now[j].Name == steady[i].Name {
-				same(t, &steady[i], &now[j])
-			}
-		}
-		startedOnce(t, dir, steady[i].Name)
-	}
+	unchanged(t, dir, steady, readyPods(t, ns, "steady", 7, time.Minute))
 	same(t, slow, ready(t, ns, "slow"))
 	// Only what ended is gone, and nothing is new.
 	sandboxesNow, containersNow := ofNamespace(t, ns)

@@ -148,8 +148,7 @@ func TestCgroups(t *testing.T) {
 	}
 	// The cgroups above them: all pods together may use the machine, and the best-effort pods get
 	// the least. The burstable share changes with the pods (TestConfigurationTakesEffect).
-	n, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	testutil.Must(t, err)
+	n := getNode(t, lab)
 	for _, c := range []struct{ parent, controller, file, want string }{
 		{"kubepods", "cpu", "cpu.shares", fmt.Sprint(n.Status.Capacity.Cpu().MilliValue() * 1024 / 1000)},
 		{"kubepods", "memory", "memory.limit_in_bytes", fmt.Sprint(n.Status.Capacity.Memory().Value())},

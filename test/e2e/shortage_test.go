@@ -67,8 +67,7 @@ func (s *strained) disruptedAt(p *v1.Pod) time.Time {
 // allocatable: the pods' share of the memory is nearly used up, while the machine has plenty.
 func (s *strained) allocatable(root string) {
 	s.Helper()
-	n, err := s.own.Client.CoreV1().Nodes().Get(s.Context(), host, metav1.GetOptions{})
-	testutil.Must(s.T, err)
+	n := getNode(s.T, s.own)
 	s.start("rootDirectory: "+root, "allowForeignPods: true", "evictionHard: {memory.available: 128Mi}",
 		fmt.Sprintf(`systemReserved: {memory: "%d"}`, n.Status.Capacity.Memory().Value()-(320<<20)))
 	s.pod("within", "", "command: [sleep, inf], resources: {requests: {memory: 16Mi}}")
@@ -139,8 +138,7 @@ func (s *strained) precedence(root string) {
 	s.Helper()
 	ctx := s.Context()
 	s.start("rootDirectory: "+root, "allowForeignPods: true")
-	n, err := s.own.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
-	testutil.Must(s.T, err)
+	n := getNode(s.T, s.own)
 	all := n.Status.Allocatable.Cpu().MilliValue()
 	asks := func(milli int64) string {
 		return fmt.Sprintf("command: [sleep, inf], resources: {requests: {cpu: %dm}}", milli)
@@ -149,7 +147,7 @@ func (s *strained) precedence(root string) {
 	s.pod("gives", "", asks(all-500))
 	s.pod("grows", important, asks(100))
 	s.runs("gives", "grows")
-	_, err = s.own.Client.CoreV1().Pods("default").Patch(ctx, "grows", types.StrategicMergePatchType,
+	_, err := s.own.Client.CoreV1().Pods("default").Patch(ctx, "grows", types.StrategicMergePatchType,
 		[]byte(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"900m"}}}]}}`), metav1.PatchOptions{}, "resize")
 	testutil.Must(s.T, err)
 	gaveWay := func(name string) {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -238,13 +237,7 @@ spec:
 	}
 	static.publish("")
 	for _, name := range []string{web.Name, two.Name, served.Name} {
-		testutil.Must(t, labtest.Until(t.Context(), time.Minute, "the mirror pod "+name+" has gone", func(ctx context.Context) error {
-			_, err := lab.Client.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return fmt.Errorf("it is there: %w", err)
-		}))
+		testutil.Must(t, lab.PodGone(t.Context(), ns, name, time.Minute))
 	}
 	if got := read(); !strings.HasSuffix(got, "up-two end-two down-two") {
 		t.Errorf("starts and ends: %q", got)
@@ -286,17 +279,10 @@ func complete(t *testing.T, mirror *v1.Pod) {
 // mirror waits until a mirror pod is Ready and satisfies is.
 func mirror(t *testing.T, ns, name string, is func(*v1.Pod) bool) *v1.Pod {
 	t.Helper()
-	var found *v1.Pod
-	until(t, "another mirror pod "+name+" is ready", func(ctx context.Context) error {
-		p, err := lab.Client.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	return podIs(t, ns, name, 2*time.Minute, "the mirror pod that is ready", func(p *v1.Pod) error {
 		if !is(p) || !labtest.IsReady(p) {
 			return fmt.Errorf("it is %s, ready %v", p.UID, labtest.IsReady(p))
 		}
-		found = p
 		return nil
 	})
-	return found
 }

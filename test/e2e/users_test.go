@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // Variables come from a file that an init container wrote. If the file is unusable, the container
@@ -47,11 +46,7 @@ spec:
 		t.Errorf("variables:%s", all)
 	}
 	for _, name := range []string{"absent", "outside"} {
-		until(t, name+" waits", func(ctx context.Context) error {
-			p, err := lab.Client.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
+		podIs(t, ns, name, 2*time.Minute, "waits", func(p *v1.Pod) error {
 			for _, s := range p.Status.ContainerStatuses {
 				if w := s.State.Waiting; w != nil && w.Reason == "CreateContainerConfigError" && w.Message == "couldn't parse env file" {
 					return nil
@@ -67,8 +62,7 @@ spec:
 func TestOwnUsers(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
-	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	testutil.Must(t, err)
+	node := getNode(t, lab)
 	can := false
 	for _, h := range node.Status.RuntimeHandlers {
 		can = can || h.Name == "" && h.Features != nil && h.Features.UserNamespaces != nil && *h.Features.UserNamespaces

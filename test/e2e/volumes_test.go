@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -183,13 +184,9 @@ spec:
   volumes: [{name: late, configMap: {name: late}}]
 `))
 	contains(t, "the event", event(t, ns, "waits", "FailedMount"), "late")
-	until(t, "the status says what the container waits for", func(ctx context.Context) error {
-		p, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "waits", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	podIs(t, ns, "waits", 2*time.Minute, "says what its container waits for", func(p *v1.Pod) error {
 		if c := labtest.Container(p, "main"); c == nil || c.State.Waiting == nil || !strings.Contains(c.State.Waiting.Message, "late") {
-			return fmt.Errorf("it says %s", labtest.Describe(p))
+			return errors.New("it does not")
 		}
 		return nil
 	})
@@ -286,16 +283,14 @@ func TestHostPaths(t *testing.T) {
 	}
 	// Once the missing path exists, the pod continues by itself.
 	testutil.Must(t, os.Mkdir(filepath.Join(dir, "absent"), 0o755))
-	_, err := lab.PodReady(t.Context(), ns, "absent", 2*time.Minute+30*time.Second)
-	testutil.Must(t, err)
+	readyWithin(t, 2*time.Minute+30*time.Second, ns, "absent")
 }
 
 // A mount below a read-only mount is read-only too, if a pod requests it and the node reports that
 // its runtime supports it.
 func TestRecursiveReadOnly(t *testing.T) {
 	parallel(t)
-	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	testutil.Must(t, err)
+	node := getNode(t, lab)
 	can := false
 	for _, h := range node.Status.RuntimeHandlers {
 		can = can || h.Name == "" && h.Features != nil && h.Features.RecursiveReadOnlyMounts != nil && *h.Features.RecursiveReadOnlyMounts

@@ -116,13 +116,12 @@ func TestWhy(t *testing.T) {
 	t.Run("on no node", func(t *testing.T) {
 		t.Parallel()
 		create(t, ns, "metadata: {name: homeless}\nspec:\n  nodeSelector: {no: such}\n  containers: [{name: main, image: $TOOLBOX}]\n")
-		_, err := lab.Pod(t.Context(), ns, "homeless", time.Minute, "is found unschedulable", func(p *v1.Pod) error {
+		podIs(t, ns, "homeless", time.Minute, "is found unschedulable", func(p *v1.Pod) error {
 			if c := labtest.Condition(p, v1.PodScheduled); c == nil || c.Reason != v1.PodReasonUnschedulable {
 				return fmt.Errorf("%v", c)
 			}
 			return nil
 		})
-		testutil.Must(t, err)
 		out, err := why(t.Context(), ns+"/homeless")
 		testutil.Must(t, err)
 		if out.Code == 0 || !strings.Contains(out.Stderr, "no node") {
