@@ -3,6 +3,7 @@ package testutil
 
 import (
 	"net"
+	"os"
 	"testing"
 	"time"
 )
@@ -19,6 +20,14 @@ func Must(t interface {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// ReadFile returns the content of a file that must be there.
+func ReadFile(t testing.TB, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	Must(t, err)
+	return data
 }
 
 // Eventually waits until a condition holds, and fails the test if it does not within a minute. what

@@ -42,8 +42,7 @@ func TestInCluster(t *testing.T) {
 	r := newReader(t, 2, "host2")
 	r.inCluster(t, !alone)
 
-	data, err := os.ReadFile("../../docs/" + clusterDocuments[0])
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, "../../docs/"+clusterDocuments[0])
 	before, _, found := strings.Cut(string(data), theEnd+"\n")
 	if !found {
 		t.Fatalf("%s has no heading %q", clusterDocuments[0], theEnd)
@@ -210,11 +209,9 @@ func (r *reader) machine(t *testing.T) {
 		t.Fatalf("rules of kube-proxy's are still there:\n%s", rules)
 	}
 
-	logins, err := os.ReadFile(filepath.Join(r.lab.Dir, "ssh/authorized_keys"))
-	testutil.Must(t, err)
+	logins := testutil.ReadFile(t, filepath.Join(r.lab.Dir, "ssh/authorized_keys"))
 	r.write(t, "root/.ssh/authorized_keys", string(logins))
-	data, err := os.ReadFile(filepath.Join(r.lab.Dir, "hosts", r.host, "ssh/sshd_config"))
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, filepath.Join(r.lab.Dir, "hosts", r.host, "ssh/sshd_config"))
 	var config strings.Builder
 	for line := range strings.Lines(string(data)) {
 		switch key, _, _ := strings.Cut(line, " "); key {
@@ -286,8 +283,7 @@ func (r *reader) nothingIsLeft(t *testing.T) {
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of the owner file and the lock there are %v: %v", left, err)
 	}
-	logins, err := os.ReadFile(r.path("root/.ssh/authorized_keys"))
-	testutil.Must(t, err)
+	logins := testutil.ReadFile(t, r.path("root/.ssh/authorized_keys"))
 	if strings.Contains(string(logins), "bowline:") || !strings.Contains(string(logins), "ssh-ed25519 ") {
 		t.Errorf("the logins are\n%s", logins)
 	}

@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -71,8 +70,7 @@ func TestMatches(t *testing.T) {
 // TestDocuments: every document can be run, and a new user needs few commands to get a node.
 func TestDocuments(t *testing.T) {
 	for _, name := range append(clusterDocuments, documents...) {
-		data, err := os.ReadFile("../../docs/" + name)
-		testutil.Must(t, err)
+		data := testutil.ReadFile(t, "../../docs/"+name)
 		commands, err := Extract(string(data))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)

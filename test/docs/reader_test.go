@@ -38,12 +38,9 @@ type ran struct {
 func (r *reader) makeHome(t *testing.T) {
 	t.Helper()
 	h := r.lab.Host(r.host)
-	key, err := os.ReadFile(h.SSH.Key)
-	testutil.Must(t, err)
-	public, err := os.ReadFile(h.SSH.HostKey)
-	testutil.Must(t, err)
-	admin, err := os.ReadFile(r.lab.Status.Cluster.AdminKubeconfig)
-	testutil.Must(t, err)
+	key := testutil.ReadFile(t, h.SSH.Key)
+	public := testutil.ReadFile(t, h.SSH.HostKey)
+	admin := testutil.ReadFile(t, r.lab.Status.Cluster.AdminKubeconfig)
 	ssh := r.path(".ssh")
 	r.write(t, ".ssh/id_ed25519", string(key))
 	r.write(t, ".ssh/known_hosts", h.IP+" "+string(public))
@@ -80,8 +77,7 @@ func built(t *testing.T) string {
 // read returns the commands of a document.
 func read(t *testing.T, name string) []Command {
 	t.Helper()
-	data, err := os.ReadFile("../../docs/" + name)
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, "../../docs/"+name)
 	commands, err := Extract(string(data))
 	testutil.Must(t, err)
 	return commands

@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -58,8 +57,7 @@ func TestNodeAdmission(t *testing.T) {
 	}
 	parallel(t)
 	p := newPooled(t, "host1")
-	data, err := os.ReadFile("../../charts/testdata/example.yaml")
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, "../../charts/testdata/example.yaml")
 	policies := rightsOfHost2
 	for part := range strings.SplitSeq(string(data), "\n---\n") {
 		if strings.Contains(part, "kind: ValidatingAdmissionPolicy") {

@@ -20,8 +20,7 @@ func TestApart(t *testing.T) {
 	if !remote {
 		t.Skip("only for a remote host")
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", bowline.PID()))
-	testutil.Must(t, err)
+	status := testutil.ReadFile(t, fmt.Sprintf("/proc/%d/status", bowline.PID()))
 	for _, name := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
 		if !strings.Contains(string(status), name+":\t0000000000000000\n") {
 			t.Errorf("the process has capabilities: %s", status)

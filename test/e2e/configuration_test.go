@@ -166,8 +166,7 @@ spec:
 		t.Errorf("without a credential the endpoint says %d %.200s", reply.StatusCode, body)
 	}
 
-	log, err := os.ReadFile(b.LogPath)
-	testutil.Must(t, err)
+	log := testutil.ReadFile(t, b.LogPath)
 	failure := []string{`"Failed to manage the host, will retry"`, `host="host2"`}
 	if lineOf(string(log), failure...) == "" {
 		t.Errorf("the log does not say that host2, which has no runtime, cannot be managed:\n%s", log)
@@ -175,8 +174,7 @@ spec:
 	testutil.Must(t, own.Client.CoreV1().Pods("default").Delete(ctx, "p", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	testutil.Must(t, own.PodGone(ctx, "default", "p", 2*time.Minute))
 	testutil.Must(t, b.Stop())
-	log, err = os.ReadFile(b.LogPath)
-	testutil.Must(t, err)
+	log = testutil.ReadFile(t, b.LogPath)
 	for line := range strings.Lines(string(log)) {
 		if !strings.HasPrefix(line, "I") && lineOf(line, failure...) == "" {
 			t.Errorf("its log has %q", line)

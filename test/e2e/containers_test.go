@@ -144,8 +144,7 @@ spec:
 		}
 	}
 	deletePod(t, ns, "ordered", metav1.DeleteOptions{}, 2*time.Minute)
-	data, err := os.ReadFile(filepath.Join(dir, "log"))
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, filepath.Join(dir, "log"))
 	equal(t, "the order", string(data), "first\nsidecar-up\nsecond-with-sidecar\nmain-up\nmain-down\nsidecar-down\n")
 	// A sidecar does not prevent a Job's pod from completing.
 	create(t, ns, `

@@ -32,8 +32,7 @@ func TestHostAdd(t *testing.T) {
 	t.Cleanup(p.bowline.Kill)
 	c := p.cli()
 	h := p.lab.Host("host1")
-	hostKey, err := os.ReadFile(h.SSH.HostKey)
-	testutil.Must(t, err)
+	hostKey := testutil.ReadFile(t, h.SSH.HostKey)
 	add := []string{"host", "add", "host1", "--ssh", h.SSH.User + "@" + p.wires["host1"].Address(), "--socket", h.RuntimeSocket,
 		"--label", "example.com/lent=true", "--by-hand"}
 

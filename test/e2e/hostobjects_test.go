@@ -102,8 +102,7 @@ func TestHostObjects(t *testing.T) {
 // are separated by commas; and a kubeconfig for it.
 func (p *pooled) account(namespace, secret string) string {
 	t, ctx, client := p.t, p.t.Context(), p.lab.Client
-	docs, err := os.ReadFile("../../docs/hosts.md")
-	testutil.Must(t, err)
+	docs := testutil.ReadFile(t, "../../docs/hosts.md")
 	var roles string
 	for _, block := range strings.Split(string(docs), "```yaml\n")[1:] {
 		if block, _, _ = strings.Cut(block, "```"); strings.Contains(block, "kind: ClusterRole") || strings.Contains(block, "kind: Role") {
@@ -157,9 +156,8 @@ subjects: [{kind: ServiceAccount, name: bowline, namespace: %[1]s}]
 // key puts the SSH key of a machine into its Secret.
 func (p *pooled) key(machine string) {
 	p.t.Helper()
-	key, err := os.ReadFile(p.lab.Host(machine).SSH.Key)
-	testutil.Must(p.t, err)
-	_, err = p.lab.Client.CoreV1().Secrets("bowline").Create(p.t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: machine + "-key"},
+	key := testutil.ReadFile(p.t, p.lab.Host(machine).SSH.Key)
+	_, err := p.lab.Client.CoreV1().Secrets("bowline").Create(p.t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: machine + "-key"},
 		Type: v1.SecretTypeSSHAuth, Data: map[string][]byte{v1.SSHAuthPrivateKey: key}}, metav1.CreateOptions{})
 	testutil.Must(p.t, err)
 }
@@ -177,8 +175,7 @@ func (p *pooled) objectsOf(account string) string {
 	testutil.Must(p.t, os.Mkdir(files, 0o700))
 	for _, h := range p.lab.Status.Hosts {
 		for suffix, file := range map[string]string{"kubeconfig": h.NodeKubeconfig, "crt": h.Serving.Cert, "key": h.Serving.Key} {
-			data, err := os.ReadFile(file)
-			testutil.Must(p.t, err)
+			data := testutil.ReadFile(p.t, file)
 			testutil.Must(p.t, os.WriteFile(filepath.Join(files, h.Name+"."+suffix), data, 0o600))
 		}
 	}
@@ -202,8 +199,7 @@ func (p *pooled) object(name, node string) string {
 func (p *pooled) objectOf(machine, socket, name, node string) string {
 	p.t.Helper()
 	h := p.lab.Host(machine)
-	key, err := os.ReadFile(h.SSH.HostKey)
-	testutil.Must(p.t, err)
+	key := testutil.ReadFile(p.t, h.SSH.HostKey)
 	return fmt.Sprintf(`
 apiVersion: bowline.io/v1alpha1
 kind: Host

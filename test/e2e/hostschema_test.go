@@ -180,8 +180,7 @@ func columns(t *testing.T, golden, table string) {
 	if os.Getenv("BOWLINE_UPDATE") == "1" {
 		testutil.Must(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	testutil.Must(t, err)
+	want := testutil.ReadFile(t, file)
 	if b.String() != string(want) {
 		t.Errorf("kubectl shows\n%swant\n%s", b.String(), want)
 	}

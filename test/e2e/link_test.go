@@ -199,8 +199,7 @@ type process struct{ pid, began string }
 // lockSession is the sshd of the connection that holds the machine's lock.
 func lockSession(t *testing.T) process {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(lab.Host(host).Root, ownerLock+".session"))
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, filepath.Join(lab.Host(host).Root, ownerLock+".session"))
 	words := strings.Fields(string(data))
 	if len(words) != 4 || words[2] == "0" {
 		t.Fatalf("the lock's session is recorded as %q", data)

@@ -43,8 +43,7 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 			t.Fatalf("ssh-keygen: %v: %s", err, out)
 		}
 	}
-	pin, err := os.ReadFile(filepath.Join(dir, "host_key.pub"))
-	testutil.Must(t, err)
+	pin := testutil.ReadFile(t, filepath.Join(dir, "host_key.pub"))
 	d.hostKey = strings.TrimSpace(string(pin))
 	passwd, shadow, groups := "", "", "doorkeepers:x:64200:"+group+"\n"
 	for i, user := range users {
@@ -57,8 +56,7 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 		old := []byte("Defaults env_reset\nDefaults secure_path=\"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\"\nroot ALL=(ALL:ALL) ALL\n")
 		mode := os.FileMode(0o440)
 		if file != "/etc/sudoers" {
-			old, err = os.ReadFile(file)
-			testutil.Must(t, err)
+			old = testutil.ReadFile(t, file)
 			info, err := os.Stat(file)
 			testutil.Must(t, err)
 			mode = info.Mode()
@@ -111,8 +109,7 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 func (d *door) reload(t *testing.T, line string) {
 	t.Helper()
 	file := filepath.Join(d.dir, "sshd_config")
-	old, err := os.ReadFile(file)
-	testutil.Must(t, err)
+	old := testutil.ReadFile(t, file)
 	testutil.Must(t, os.WriteFile(file, append(old, line+"\n"...), 0o644))
 	inHost(t, "sh", "-c", `kill -HUP "$(cat "$1")"`, "sh", filepath.Join(d.dir, "sshd.pid"))
 }
@@ -216,15 +213,13 @@ func TestKeyFromSecret(t *testing.T) {
 	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "open sesame", "-f", encrypted).CombinedOutput(); err != nil {
 		t.Fatalf("ssh-keygen: %v: %s", err, out)
 	}
-	private, err := os.ReadFile(encrypted)
-	testutil.Must(t, err)
-	public, err := os.ReadFile(encrypted + ".pub")
-	testutil.Must(t, err)
+	private := testutil.ReadFile(t, encrypted)
+	public := testutil.ReadFile(t, encrypted+".pub")
 	testutil.Must(t, os.WriteFile(filepath.Join(d.dir, "key.pub"), public, 0o644))
 	testutil.Must(t, os.Remove(encrypted))
 	testutil.Must(t, os.Remove(d.key))
 
-	_, err = lab.Client.CoreV1().Secrets(ns).Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "machine"}, Type: v1.SecretTypeSSHAuth,
+	_, err := lab.Client.CoreV1().Secrets(ns).Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "machine"}, Type: v1.SecretTypeSSHAuth,
 		Data: map[string][]byte{v1.SSHAuthPrivateKey: private, "passphrase": []byte("open sesame")}}, metav1.CreateOptions{})
 	testutil.Must(t, err)
 	_, err = lab.Client.CoreV1().ServiceAccounts(ns).Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "keys"}}, metav1.CreateOptions{})

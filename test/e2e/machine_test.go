@@ -157,10 +157,8 @@ func (p *pooled) running(host, pod string) (ids []string) {
 func (p *pooled) machine(name string) string {
 	p.t.Helper()
 	h := p.lab.Host(name)
-	id, err := os.ReadFile(filepath.Join(h.Root, "etc/machine-id"))
-	testutil.Must(p.t, err)
-	line, err := os.ReadFile(h.SSH.HostKey)
-	testutil.Must(p.t, err)
+	id := testutil.ReadFile(p.t, filepath.Join(h.Root, "etc/machine-id"))
+	line := testutil.ReadFile(p.t, h.SSH.HostKey)
 	key, _, _, _, err := ssh.ParseAuthorizedKey(line)
 	testutil.Must(p.t, err)
 	return strings.TrimSpace(string(id)) + " " + ssh.FingerprintSHA256(key)

@@ -147,13 +147,12 @@ func replaceService(t *testing.T) {
 func forgetWitnesses(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(lab.Host(host).Root, "/var/lib/kubelet/bowline/owner")
-	data, err := os.ReadFile(file)
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, file)
 	record := map[string]any{}
 	testutil.Must(t, json.Unmarshal(data, &record))
 	delete(record, "witnesses")
 	delete(record, "schemaVersion")
-	data, err = json.Marshal(record)
+	data, err := json.Marshal(record)
 	testutil.Must(t, err)
 	testutil.Must(t, os.WriteFile(file, data, 0o600))
 }
@@ -166,8 +165,7 @@ func TestOtherOwnerRefused(t *testing.T) {
 	withoutBowline(t, func() {
 		// A Bowline that leaves nothing of its own removes its owner file, but here the cluster's
 		// DNS runs.
-		ours, err := os.ReadFile(file)
-		testutil.Must(t, err)
+		ours := testutil.ReadFile(t, file)
 		defer func() { testutil.Must(t, os.WriteFile(file, ours, 0o600)) }()
 		for field, other := range map[string]string{
 			"clusterUID": "00000000-1111-2222-3333-444444444444",
@@ -183,8 +181,7 @@ func TestOtherOwnerRefused(t *testing.T) {
 			testutil.Must(t, err)
 			testutil.Must(t, os.WriteFile(file, data, 0o600))
 			refused(t, attempt(t, lab.ConfigYAML(host)), other, "owner file")
-			after, err := os.ReadFile(file)
-			testutil.Must(t, err)
+			after := testutil.ReadFile(t, file)
 			if !bytes.Equal(after, data) {
 				t.Errorf("the owner file was changed: %s", after)
 			}

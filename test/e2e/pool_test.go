@@ -131,8 +131,7 @@ func (p *pooled) says(words ...string) {
 // lines counts the log lines with all the words.
 func (p *pooled) lines(words ...string) (n int) {
 	p.t.Helper()
-	log, err := os.ReadFile(p.bowline.LogPath)
-	testutil.Must(p.t, err)
+	log := testutil.ReadFile(p.t, p.bowline.LogPath)
 lines:
 	for line := range strings.Lines(string(log)) {
 		for _, w := range words {
@@ -148,8 +147,7 @@ lines:
 // instance is the driver that the host's owner file names.
 func (p *pooled) instance(host string) string {
 	p.t.Helper()
-	data, err := os.ReadFile(filepath.Join(p.lab.Host(host).Root, owner.FilePath("/var/lib/kubelet")))
-	testutil.Must(p.t, err)
+	data := testutil.ReadFile(p.t, filepath.Join(p.lab.Host(host).Root, owner.FilePath("/var/lib/kubelet")))
 	record, err := owner.ParseRecord(data)
 	testutil.Must(p.t, err)
 	return record.Instance

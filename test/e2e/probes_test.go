@@ -239,8 +239,7 @@ spec:
 	ready(t, ns, "hooked")
 	equal(t, "hooks before Ready", starts(t, dir, "log"), 1)
 	deletePod(t, ns, "hooked", metav1.DeleteOptions{}, time.Minute)
-	data, err := os.ReadFile(filepath.Join(dir, "log"))
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, filepath.Join(dir, "log"))
 	if string(data) != "post-start\npre-stop\nterm\n" {
 		t.Errorf("the order was\n%s", data)
 	}

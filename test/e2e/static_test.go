@@ -201,8 +201,7 @@ spec:
 		}
 	}
 	read := func() string {
-		data, err := os.ReadFile(filepath.Join(dir, "log"))
-		testutil.Must(t, err)
+		data := testutil.ReadFile(t, filepath.Join(dir, "log"))
 		return strings.Join(strings.Fields(string(data)), " ")
 	}
 	// The old version ended first. A pod is Ready before its shell has written a line.

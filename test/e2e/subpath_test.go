@@ -137,14 +137,12 @@ spec:
 		return nil
 	}))
 	testutil.Must(t, sees(dir))
-	seen, err := os.ReadFile(filepath.Join(dir, "out/seen"))
-	testutil.Must(t, err)
+	seen := testutil.ReadFile(t, filepath.Join(dir, "out/seen"))
 	kinds := map[string]int{}
 	for line := range strings.Lines(string(seen)) {
 		kinds[strings.TrimSpace(line)]++
 	}
-	flips, err := os.ReadFile(filepath.Join(dir, "volume/flips"))
-	testutil.Must(t, err)
+	flips := testutil.ReadFile(t, filepath.Join(dir, "volume/flips"))
 	t.Logf("%d containers in %s, %d of them during %s flips; seen: %v", pods*containers, time.Since(began).Round(time.Second), during,
 		strings.TrimSpace(string(flips)), kinds)
 	if n := strings.Count(string(seen), "\n"); n < pods*containers {
@@ -188,8 +186,7 @@ func slowMounts(t *testing.T) {
 	real, err = filepath.EvalSymlinks(real)
 	testutil.Must(t, err)
 	dir := hostDir(t)
-	data, err := os.ReadFile(real)
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, real)
 	testutil.Must(t, os.WriteFile(dir+"/mount", data, 0o755))
 	testutil.Must(t, os.WriteFile(dir+"/slow", []byte("#!/bin/sh\ncase $* in\n*--bind*) sleep 0.1 ;;\nesac\nexec "+dir+"/mount \"$@\"\n"), 0o755))
 	inHost(t, "mount", "--bind", dir+"/slow", real)

@@ -82,8 +82,7 @@ func (c *cluster) spec(m machine, indent string) string {
 
 func (c *cluster) hostKey(m machine) string {
 	c.t.Helper()
-	key, err := os.ReadFile(c.lab.Host(m.name).SSH.HostKey)
-	testutil.Must(c.t, err)
+	key := testutil.ReadFile(c.t, c.lab.Host(m.name).SSH.HostKey)
 	return strings.TrimSpace(string(key))
 }
 

@@ -117,8 +117,7 @@ func (c *cluster) link(m machine, up bool) {
 // and the rights that docs/helm.md gives, the other with one command.
 func (c *cluster) byHand() {
 	c.t.Helper()
-	docs, err := os.ReadFile("../../docs/helm.md")
-	testutil.Must(c.t, err)
+	docs := testutil.ReadFile(c.t, "../../docs/helm.md")
 	_, rights, found := strings.Cut(string(docs), "kind: ClusterRole\nmetadata:\n  name: bowline-node-box-2\n")
 	rights, _, closed := strings.Cut(rights, "```")
 	if !found || !closed {

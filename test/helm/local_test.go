@@ -120,8 +120,7 @@ localSocket:
 func (c *cluster) secondRuntime() string {
 	c.t.Helper()
 	h := c.lab.Host(near)
-	first, err := os.ReadFile(filepath.Join(filepath.Dir(h.Root), "containerd.toml"))
-	testutil.Must(c.t, err)
+	first := testutil.ReadFile(c.t, filepath.Join(filepath.Dir(h.Root), "containerd.toml"))
 	config := strings.NewReplacer(
 		`"/var/lib/containerd"`, `"/var/lib/containerd/two"`,
 		"/run/containerd", secondDir,

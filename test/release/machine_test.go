@@ -43,8 +43,7 @@ func newBox(t *testing.T, lab *labtest.Lab, name string) *box {
 	t.Helper()
 	b := &box{lab: lab, name: name}
 	testutil.Must(t, lab.StopProcess(t.Context(), name, "containerd"))
-	config, err := os.ReadFile(filepath.Join(lab.Dir, "hosts", name, "containerd.toml"))
-	testutil.Must(t, err)
+	config := testutil.ReadFile(t, filepath.Join(lab.Dir, "hosts", name, "containerd.toml"))
 	testutil.Must(t, os.WriteFile(b.file(containerdConfig), config, 0o640))
 	// This machine must not have the lab's own network.
 	testutil.Must(t, os.Remove(b.file("/etc/cni/net.d/10-lab.conflist")))
@@ -137,8 +136,7 @@ func (b *box) stop() error {
 func (b *box) setCRI(t *testing.T, on bool) {
 	t.Helper()
 	const disabled = "disabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n"
-	data, err := os.ReadFile(b.file(containerdConfig))
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, b.file(containerdConfig))
 	text := strings.Replace(string(data), disabled, "", 1)
 	if !on {
 		text = strings.Replace(text, "version = 3\n", "version = 3\n"+disabled, 1)

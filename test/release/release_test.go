@@ -76,8 +76,7 @@ func (w way) command(t *testing.T, ctx context.Context, argv []string) *exec.Cmd
 		cmd.Env = append(os.Environ(), "PATH="+defaultPath)
 		return cmd
 	}
-	key, err := os.ReadFile(h.SSH.HostKey)
-	testutil.Must(t, err)
+	key := testutil.ReadFile(t, h.SSH.HostKey)
 	argv = append(argv, "--identity-file", h.SSH.Key, "--host-key", strings.TrimSpace(string(key)),
 		fmt.Sprintf("ssh://%s@%s%s", h.SSH.User, h.SSH.Address, h.RuntimeSocket))
 	return exec.CommandContext(ctx, argv[0], argv[1:]...)
