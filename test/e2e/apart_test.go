@@ -17,9 +17,7 @@ import (
 // directories, and the files at the same paths beside the process stay untouched.
 func TestApart(t *testing.T) {
 	serial(t)
-	if !remote {
-		t.Skip("only for a remote host")
-	}
+	onlyRemote(t)
 	status := testutil.ReadFile(t, fmt.Sprintf("/proc/%d/status", bowline.PID()))
 	for _, name := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
 		if !strings.Contains(string(status), name+":\t0000000000000000\n") {

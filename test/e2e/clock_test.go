@@ -88,9 +88,7 @@ mount --bind /run/date.off /usr/bin/date`, int(by.Seconds())))
 // with its true exit code and times.
 func TestClockIsWrong(t *testing.T) {
 	serial(t)
-	if !remote {
-		t.Skip("only for a remote host")
-	}
+	onlyRemote(t)
 	for _, by := range []time.Duration{4 * time.Minute, -4 * time.Minute} {
 		t.Run(by.String(), func(t *testing.T) {
 			const socket = "/run/shifted.sock"
@@ -161,9 +159,7 @@ spec:
 // true.
 func TestClockIsSet(t *testing.T) {
 	serial(t)
-	if !remote {
-		t.Skip("only for a remote host")
-	}
+	onlyRemote(t)
 	for _, by := range []time.Duration{4 * time.Minute, -4 * time.Minute} {
 		t.Run(by.String(), func(t *testing.T) {
 			ns, right := namespace(t), setClock(t, by)

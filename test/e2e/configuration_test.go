@@ -16,7 +16,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
@@ -114,13 +113,12 @@ func TestConfigurationTakesEffect(t *testing.T) {
 		return err
 	})
 
-	p := &v1.Pod{}
-	testutil.Must(t, yaml.Unmarshal([]byte(`
+	p := manifest[v1.Pod](t, "default", `
 metadata: {name: p}
 spec:
   containers:
-  - {name: c, image: registry.lab/toolbox:lab, command: [sleep, infinity], resources: {limits: {cpu: 100m, memory: 32Mi}}}
-`), p))
+  - {name: c, image: $TOOLBOX, command: [sleep, infinity], resources: {limits: {cpu: 100m, memory: 32Mi}}}
+`)
 	_, err := own.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
 	testutil.Must(t, err)
 	p, err = own.PodReady(ctx, "default", "p", 60*time.Second)
@@ -168,7 +166,7 @@ spec:
 
 	log := testutil.ReadFile(t, b.LogPath)
 	failure := []string{`"Failed to manage the host, will retry"`, `host="host2"`}
-	if lineOf(string(log), failure...) == "" {
+	if len(linesOf(string(log), failure...)) == 0 {
 		t.Errorf("the log does not say that host2, which has no runtime, cannot be managed:\n%s", log)
 	}
 	testutil.Must(t, own.Client.CoreV1().Pods("default").Delete(ctx, "p", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
@@ -176,7 +174,7 @@ spec:
 	testutil.Must(t, b.Stop())
 	log = testutil.ReadFile(t, b.LogPath)
 	for line := range strings.Lines(string(log)) {
-		if !strings.HasPrefix(line, "I") && lineOf(line, failure...) == "" {
+		if !strings.HasPrefix(line, "I") && len(linesOf(line, failure...)) == 0 {
 			t.Errorf("its log has %q", line)
 		}
 	}
@@ -227,17 +225,16 @@ func limitsFollowPods(t *testing.T, own *labtest.Lab, b *labtest.Bowline) {
 		return fmt.Sprint(max(sum*1024/1000, 2)), err
 	}
 	wait("the CPU of burstable pods", "cpu", "kubepods/burstable", requested)
-	p := &v1.Pod{}
-	testutil.Must(t, yaml.Unmarshal([]byte(`
+	p := manifest[v1.Pod](t, "default", `
 metadata: {name: more}
 spec:
   terminationGracePeriodSeconds: 0
   containers:
   - name: c
-    image: registry.lab/toolbox:lab
+    image: $TOOLBOX
     command: [sh, -c, "while :; do n=0; while [ $n -lt 3000 ]; do echo a line of the log that is counted $n; n=$((n+1)); done; sleep 2; done"]
     resources: {requests: {cpu: 300m}}
-`), p))
+`)
 	p, err = own.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
 	testutil.Must(t, err)
 	if _, err := own.PodReady(ctx, "default", "more", 60*time.Second); err != nil {

@@ -24,9 +24,7 @@ import (
 // Bowline notices the fix. The port comes back after the link does, and with the next process.
 func TestExposedByTheMachine(t *testing.T) {
 	serial(t)
-	if !remote {
-		t.Skip("only for a remote host")
-	}
+	onlyRemote(t)
 	ns := namespace(t)
 	d := openDoor(t, nil, "", "")
 	through, err := labtest.NewWire(d.address)

@@ -169,9 +169,7 @@ func (c peerConn) RemoteAddr() net.Addr {
 // who makes changes: never two at a time. A pod counts all the while.
 func TestTwoDrivers(t *testing.T) {
 	serial(t)
-	if !remote {
-		t.Skip("only for a remote host")
-	}
+	onlyRemote(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	const (

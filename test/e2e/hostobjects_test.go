@@ -101,8 +101,7 @@ func TestHostObjects(t *testing.T) {
 // account makes a service account with the rights of docs/hosts.md, and to the Secrets, whose names
 // are separated by commas; and a kubeconfig for it.
 func (p *pooled) account(namespace, secret string) string {
-	t, ctx, client := p.t, p.t.Context(), p.lab.Client
-	docs := testutil.ReadFile(t, "../../docs/hosts.md")
+	docs := testutil.ReadFile(p.t, "../../docs/hosts.md")
 	var roles string
 	for _, block := range strings.Split(string(docs), "```yaml\n")[1:] {
 		if block, _, _ = strings.Cut(block, "```"); strings.Contains(block, "kind: ClusterRole") || strings.Contains(block, "kind: Role") {
@@ -141,16 +140,22 @@ metadata: {name: bowline-replicas, namespace: %[1]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: bowline-replicas}
 subjects: [{kind: ServiceAccount, name: bowline, namespace: %[1]s}]
 `, namespace, secret))
-	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bowline", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	file := filepath.Join(p.lab.Dir, "account.kubeconfig")
+	accountKubeconfig(p.t, p.lab, namespace, "bowline", file)
+	return file
+}
+
+// accountKubeconfig writes a kubeconfig with a token of a service account.
+func accountKubeconfig(t *testing.T, l *labtest.Lab, ns, account, file string) {
+	t.Helper()
+	token, err := l.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	testutil.Must(t, err)
 	c := clientcmdapi.NewConfig()
-	c.Clusters["lab"] = &clientcmdapi.Cluster{Server: p.lab.REST.Host, CertificateAuthority: p.lab.REST.CAFile, CertificateAuthorityData: p.lab.REST.CAData}
-	c.AuthInfos["bowline"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-	c.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "bowline"}
+	c.Clusters["lab"] = &clientcmdapi.Cluster{Server: l.REST.Host, CertificateAuthority: l.REST.CAFile, CertificateAuthorityData: l.REST.CAData}
+	c.AuthInfos[account] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	c.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: account}
 	c.CurrentContext = "lab"
-	file := filepath.Join(p.lab.Dir, "account.kubeconfig")
 	testutil.Must(t, clientcmd.WriteToFile(*c, file))
-	return file
 }
 
 // key puts the SSH key of a machine into its Secret.

@@ -36,20 +36,10 @@ import (
 func account(t *testing.T, ns, name string, rules ...rbacv1.PolicyRule) (kubeconfig string) {
 	t.Helper()
 	ctx := t.Context()
-	meta := metav1.ObjectMeta{Name: ns + "-" + name}
 	_, err := lab.Client.CoreV1().ServiceAccounts(ns).Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	testutil.Must(t, err)
 	if len(rules) > 0 {
-		_, err = lab.Client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
-		testutil.Must(t, err)
-		_, err = lab.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: meta,
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: name}}}, metav1.CreateOptions{})
-		testutil.Must(t, err)
-		t.Cleanup(func() {
-			testutil.Must(t, lab.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), meta.Name, metav1.DeleteOptions{}))
-			testutil.Must(t, lab.Client.RbacV1().ClusterRoles().Delete(context.Background(), meta.Name, metav1.DeleteOptions{}))
-		})
+		grant(t, ns+"-"+name, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: name}, rules...)
 	}
 	for _, r := range rules {
 		effective(t, r, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + ns + ":" + name})
@@ -66,6 +56,21 @@ func account(t *testing.T, ns, name string, rules ...rbacv1.PolicyRule) (kubecon
 	path := filepath.Join(hostDir(t), name+".kubeconfig")
 	testutil.Must(t, clientcmd.WriteToFile(*config, path))
 	return path
+}
+
+// grant gives a subject rights, cluster-wide, until the test ends.
+func grant(t *testing.T, name string, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Name: name}
+	_, err := lab.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
+	testutil.Must(t, err)
+	_, err = lab.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: []rbacv1.Subject{to},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}}, metav1.CreateOptions{})
+	testutil.Must(t, err)
+	t.Cleanup(func() {
+		testutil.Must(t, lab.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), name, metav1.DeleteOptions{}))
+		testutil.Must(t, lab.Client.RbacV1().ClusterRoles().Delete(context.Background(), name, metav1.DeleteOptions{}))
+	})
 }
 
 // effective waits until the user has the right: the API server's authorizer watches RBAC objects
@@ -194,18 +199,8 @@ var (
 // kubeadm.
 func renewsItself(t *testing.T, name string) {
 	t.Helper()
-	meta := metav1.ObjectMeta{Name: name}
-	_, err := lab.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{selfNodeClient}}, metav1.CreateOptions{})
-	testutil.Must(t, err)
-	_, err = lab.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta,
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:nodes"}}}, metav1.CreateOptions{})
-	testutil.Must(t, err)
+	grant(t, name, rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:nodes"}, selfNodeClient)
 	effective(t, selfNodeClient, authorizationv1.SubjectAccessReviewSpec{User: "system:node:" + host, Groups: []string{"system:nodes"}})
-	t.Cleanup(func() {
-		testutil.Must(t, lab.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), name, metav1.DeleteOptions{}))
-		testutil.Must(t, lab.Client.RbacV1().ClusterRoles().Delete(context.Background(), name, metav1.DeleteOptions{}))
-	})
 }
 
 // kept is the certificate in a file of a certificateDirectory.

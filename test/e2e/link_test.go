@@ -57,9 +57,7 @@ func wantCondition(kind v1.NodeConditionType, status v1.ConditionStatus, words .
 // link is back.
 func TestLinkFails(t *testing.T) {
 	serial(t)
-	if !remote {
-		t.Skip("only for a remote host")
-	}
+	onlyRemote(t)
 	for _, fault := range []struct {
 		name  string
 		begin func()

@@ -13,12 +13,9 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
@@ -39,9 +36,7 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 	dir := labtest.Dir(t, "bowline-door", false)
 	d := &door{dir: dir, key: filepath.Join(dir, "key")}
 	for _, name := range []string{"host_key", "key"} {
-		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, name)).CombinedOutput(); err != nil {
-			t.Fatalf("ssh-keygen: %v: %s", err, out)
-		}
+		makeKey(t, filepath.Join(dir, name), "")
 	}
 	pin := testutil.ReadFile(t, filepath.Join(dir, "host_key.pub"))
 	d.hostKey = strings.TrimSpace(string(pin))
@@ -64,11 +59,7 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 		own := filepath.Join(dir, filepath.Base(file))
 		testutil.Must(t, os.WriteFile(own, append(old, text...), mode))
 		inHost(t, "mount", "--bind", own, file)
-		t.Cleanup(func() {
-			if out, err := labtest.Capture(lab.Exec(context.Background(), host, "umount", file)); err != nil || out.Code != 0 {
-				t.Errorf("umount %s: %v: %s", file, err, out.Stderr)
-			}
-		})
+		t.Cleanup(func() { onHost(t, "umount", file) })
 	}
 	// The port is free: besides its daemons only an sshd on 22 listens in the host.
 	d.address = net.JoinHostPort(lab.Host(host).IP, "2222")
@@ -103,6 +94,13 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 		t.Fatal("the host's second sshd does not listen")
 	}
 	return d
+}
+
+func makeKey(t *testing.T, file, passphrase string) {
+	t.Helper()
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", file).CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen: %v: %s", err, out)
+	}
 }
 
 // reload makes the sshd read its configuration with one more line.
@@ -165,9 +163,7 @@ spec:
 // opens it through a relay; and a user who may not, who gets one sentence with the fix.
 func TestLogins(t *testing.T) {
 	serial(t)
-	if !remote {
-		t.Skip("only for a remote host")
-	}
+	onlyRemote(t)
 	if _, err := exec.LookPath("sudo"); err != nil {
 		t.Skip("there is no sudo here: apt-get install sudo")
 	}
@@ -204,15 +200,11 @@ func attemptHere(t *testing.T, file string) labtest.Output {
 // nothing else. While the API server is away, a link that was cut comes back with the previous key.
 func TestKeyFromSecret(t *testing.T) {
 	serial(t)
-	if !remote {
-		t.Skip("only for a remote host")
-	}
+	onlyRemote(t)
 	ns := namespace(t)
 	d := openDoor(t, nil, "", "")
 	encrypted := filepath.Join(d.dir, "encrypted")
-	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "open sesame", "-f", encrypted).CombinedOutput(); err != nil {
-		t.Fatalf("ssh-keygen: %v: %s", err, out)
-	}
+	makeKey(t, encrypted, "open sesame")
 	private := testutil.ReadFile(t, encrypted)
 	public := testutil.ReadFile(t, encrypted+".pub")
 	testutil.Must(t, os.WriteFile(filepath.Join(d.dir, "key.pub"), public, 0o644))
@@ -235,14 +227,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: keys}
 subjects: [{kind: ServiceAccount, name: keys, namespace: $NS}]
 `), metav1.CreateOptions{})
 	testutil.Must(t, err)
-	token, err := lab.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "keys", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	testutil.Must(t, err)
-	account := clientcmdapi.NewConfig()
-	account.Clusters["lab"] = &clientcmdapi.Cluster{Server: lab.REST.Host, CertificateAuthority: lab.REST.CAFile, CertificateAuthorityData: lab.REST.CAData}
-	account.AuthInfos["keys"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-	account.Contexts["keys"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "keys"}
-	account.CurrentContext = "keys"
-	testutil.Must(t, clientcmd.WriteToFile(*account, filepath.Join(d.dir, "keys.kubeconfig")))
+	accountKubeconfig(t, lab, ns, "keys", filepath.Join(d.dir, "keys.kubeconfig"))
 
 	through, err := labtest.NewWire(d.address)
 	testutil.Must(t, err)

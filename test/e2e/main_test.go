@@ -74,6 +74,13 @@ func parallel(t *testing.T) {
 	t.Parallel()
 }
 
+func onlyRemote(t *testing.T) {
+	t.Helper()
+	if !remote {
+		t.Skip("only for a remote host")
+	}
+}
+
 // labs bounds the concurrent labs of tests with their own lab: each has a control plane and takes
 // about 16 of the 128 inotify instances that Linux gives a user.
 var labs = make(chan struct{}, 2)

@@ -48,15 +48,8 @@ func TestPolicy(t *testing.T) {
 		t.Skip("a pod is judged before the machine is asked for anything")
 	}
 	ns := namespace(t)
-	const plain = `
-metadata: {name: NAME}
-spec:
-  terminationGracePeriodSeconds: 1
-  MORE
-  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], CONTAINER}]
-`
 	pod := func(name, more, container string) {
-		create(t, ns, strings.NewReplacer("NAME", name, "MORE", more, "CONTAINER", container).Replace(plain))
+		create(t, ns, brief(name, more+"\n  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], "+container+"}]"))
 	}
 	pod("before", "", "securityContext: {privileged: true}")
 	before := ready(t, ns, "before")

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
@@ -95,15 +94,14 @@ func conditionOf(n *v1.Node, t v1.NodeConditionType) v1.NodeCondition {
 func (p *pooled) pod(name, node string) *v1.Pod {
 	p.t.Helper()
 	ctx, began := p.t.Context(), time.Now()
-	spec := &v1.Pod{}
-	testutil.Must(p.t, yaml.UnmarshalStrict([]byte(fmt.Sprintf(`
+	spec := manifest[v1.Pod](p.t, v1.NamespaceDefault, fmt.Sprintf(`
 metadata: {name: %s}
 spec:
   nodeName: %s
   terminationGracePeriodSeconds: 0
   tolerations: [{operator: Exists}]
-  containers: [{name: main, image: %s, command: [sleep, infinity]}]
-`, name, node, toolbox)), spec))
+  containers: [{name: main, image: $TOOLBOX, command: [sleep, infinity]}]
+`, name, node))
 	testutil.Must(p.t, labtest.Until(ctx, time.Minute, "create "+name, func(ctx context.Context) error {
 		// Wait for the controller manager to make the service account.
 		_, err := p.lab.Client.CoreV1().Pods(v1.NamespaceDefault).Create(ctx, spec, metav1.CreateOptions{})
@@ -129,19 +127,9 @@ func (p *pooled) says(words ...string) {
 }
 
 // lines counts the log lines with all the words.
-func (p *pooled) lines(words ...string) (n int) {
+func (p *pooled) lines(words ...string) int {
 	p.t.Helper()
-	log := testutil.ReadFile(p.t, p.bowline.LogPath)
-lines:
-	for line := range strings.Lines(string(log)) {
-		for _, w := range words {
-			if !strings.Contains(line, w) {
-				continue lines
-			}
-		}
-		n++
-	}
-	return n
+	return len(linesOf(string(testutil.ReadFile(p.t, p.bowline.LogPath)), words...))
 }
 
 // instance is the driver that the host's owner file names.

@@ -12,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -50,16 +49,12 @@ func (s *strained) start(lines ...string) {
 // pod makes a pod on the node, bypassing the scheduler.
 func (s *strained) pod(name, spec, container string) {
 	s.Helper()
-	p := &v1.Pod{}
-	testutil.Must(s.T, yaml.UnmarshalStrict([]byte(strings.NewReplacer("NAME", name, "HOST", host, "SPEC", spec, "IMAGE", toolbox, "CONTAINER", container).Replace(`
-metadata: {name: NAME}
-spec:
-  nodeName: HOST
-  terminationGracePeriodSeconds: 1
+	p := manifest[v1.Pod](s.T, "default", brief(name, `
+  nodeName: `+host+`
   tolerations: [{operator: Exists}]
-  SPEC
-  containers: [{name: main, image: IMAGE, CONTAINER}]
-`)), p))
+  `+spec+`
+  containers: [{name: main, image: $TOOLBOX, `+container+`}]
+`))
 	_, err := s.own.Client.CoreV1().Pods("default").Create(s.Context(), p, metav1.CreateOptions{})
 	testutil.Must(s.T, err)
 }

@@ -171,11 +171,11 @@ func TestReplicas(t *testing.T) {
 // drives reports whether a process's log shows that it has taken a machine since it last got it.
 func drives(log, machine string) bool {
 	given := strings.LastIndex(log, fmt.Sprintf("Acquired the host\" host=%q", machine))
-	return given >= 0 && lineOf(log[given:], "Manages the host", fmt.Sprintf("host=%q", machine)) != ""
+	return given >= 0 && len(linesOf(log[given:], "Manages the host", fmt.Sprintf("host=%q", machine))) > 0
 }
 
-// lineOf is the first line with all words, or "".
-func lineOf(log string, words ...string) string {
+// linesOf are the lines with all words.
+func linesOf(log string, words ...string) (all []string) {
 lines:
 	for line := range strings.Lines(log) {
 		for _, w := range words {
@@ -183,7 +183,7 @@ lines:
 				continue lines
 			}
 		}
-		return line
+		all = append(all, line)
 	}
-	return ""
+	return all
 }

@@ -190,10 +190,5 @@ func slowMounts(t *testing.T) {
 	testutil.Must(t, os.WriteFile(dir+"/mount", data, 0o755))
 	testutil.Must(t, os.WriteFile(dir+"/slow", []byte("#!/bin/sh\ncase $* in\n*--bind*) sleep 0.1 ;;\nesac\nexec "+dir+"/mount \"$@\"\n"), 0o755))
 	inHost(t, "mount", "--bind", dir+"/slow", real)
-	t.Cleanup(func() {
-		out, err := labtest.Capture(lab.Exec(context.Background(), host, "umount", real))
-		if err != nil || out.Code != 0 {
-			t.Errorf("umount %s: %v %s", real, err, out.Stderr)
-		}
-	})
+	t.Cleanup(func() { onHost(t, "umount", real) })
 }

@@ -9,7 +9,19 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
+
+// features are those that the node reports of its default runtime handler.
+func features(t *testing.T) v1.NodeRuntimeHandlerFeatures {
+	t.Helper()
+	for _, h := range getNode(t, lab).Status.RuntimeHandlers {
+		if h.Name == "" && h.Features != nil {
+			return *h.Features
+		}
+	}
+	return v1.NodeRuntimeHandlerFeatures{}
+}
 
 // Variables come from a file that an init container wrote. If the file is unusable, the container
 // waits with the reason.
@@ -62,11 +74,7 @@ spec:
 func TestOwnUsers(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
-	node := getNode(t, lab)
-	can := false
-	for _, h := range node.Status.RuntimeHandlers {
-		can = can || h.Name == "" && h.Features != nil && h.Features.UserNamespaces != nil && *h.Features.UserNamespaces
-	}
+	can := ptr.Deref(features(t).UserNamespaces, false)
 	configMap(t, ns, "file", map[string]string{"key": "value"})
 	create(t, ns, brief("own", `
   hostUsers: false

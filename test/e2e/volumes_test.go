@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
@@ -290,11 +291,7 @@ func TestHostPaths(t *testing.T) {
 // its runtime supports it.
 func TestRecursiveReadOnly(t *testing.T) {
 	parallel(t)
-	node := getNode(t, lab)
-	can := false
-	for _, h := range node.Status.RuntimeHandlers {
-		can = can || h.Name == "" && h.Features != nil && h.Features.RecursiveReadOnlyMounts != nil && *h.Features.RecursiveReadOnlyMounts
-	}
+	can := ptr.Deref(features(t).RecursiveReadOnlyMounts, false)
 	t.Log("the runtime can:", can)
 	ns := namespace(t)
 	dir := hostDir(t)
