@@ -412,6 +412,23 @@ func event(t *testing.T, ns, pod, reason string) string {
 	return message
 }
 
+// findEvent waits for an event of a field selector with these words.
+func findEvent(t *testing.T, l *labtest.Lab, ns, selector, words string) {
+	t.Helper()
+	until(t, "event "+selector, func(ctx context.Context) error {
+		list, err := l.Client.CoreV1().Events(ns).List(ctx, metav1.ListOptions{FieldSelector: selector})
+		if err != nil {
+			return err
+		}
+		for _, e := range list.Items {
+			if strings.Contains(e.Message, words) {
+				return nil
+			}
+		}
+		return fmt.Errorf("there is none with %q among %d", words, len(list.Items))
+	})
+}
+
 // waiting waits until a container waits for one of the reasons.
 func waiting(t *testing.T, ns, pod, container string, reasons ...string) *v1.ContainerStateWaiting {
 	t.Helper()

@@ -112,18 +112,7 @@ func (s *strained) condition(kind v1.NodeConditionType, status v1.ConditionStatu
 // event waits for an event on an object.
 func (s *strained) event(object, reason, words string) {
 	s.Helper()
-	until(s.T, "event "+reason, func(ctx context.Context) error {
-		list, err := s.own.Client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + object + ",reason=" + reason})
-		if err != nil {
-			return err
-		}
-		for _, e := range list.Items {
-			if strings.Contains(e.Message, words) {
-				return nil
-			}
-		}
-		return fmt.Errorf("there is none with %q among %d", words, len(list.Items))
-	})
+	findEvent(s.T, s.own, "", "involvedObject.name="+object+",reason="+reason, words)
 }
 
 // Pods fill the disk, exceed their own limits, and want more than the node has; the machine is

@@ -48,14 +48,7 @@ func TestRebooted(t *testing.T) {
 		}
 		return err
 	})
-	until(t, "an event tells of the reboot", func(ctx context.Context) error {
-		list, err := lab.Client.CoreV1().Events(metav1.NamespaceDefault).List(ctx,
-			metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + host + ",reason=Rebooted"})
-		if err == nil && len(list.Items) == 0 {
-			err = fmt.Errorf("there is none")
-		}
-		return err
-	})
+	findEvent(t, lab, metav1.NamespaceDefault, "involvedObject.kind=Node,involvedObject.name="+host+",reason=Rebooted", "")
 	for i := range before {
 		p := podIs(t, ns, before[i].Name, time.Minute, "started again", func(p *v1.Pod) error {
 			if n := labtest.Restarts(p); n != 1 || !labtest.IsReady(p) {

@@ -163,18 +163,7 @@ spec:
 		return r.UID == web.Annotations[pod.AnnotationMirror] && r.Phase == "Syncing"
 	}, "Syncing")
 	complete(t, web)
-	until(t, "an event on the node tells of the broken manifest", func(ctx context.Context) error {
-		list, err := lab.Client.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=InvalidStaticPod"})
-		if err != nil {
-			return err
-		}
-		for _, e := range list.Items {
-			if strings.Contains(e.Message, "/manifests/bad.yaml") {
-				return nil
-			}
-		}
-		return fmt.Errorf("there are %d others", len(list.Items))
-	})
+	findEvent(t, lab, "default", "involvedObject.kind=Node,reason=InvalidStaticPod", "/manifests/bad.yaml")
 
 	// A mirror pod deleted by hand comes back, and the static pod is not affected.
 	kubectl(t, "delete", "pod", "-n", ns, web.Name, "--wait=false")

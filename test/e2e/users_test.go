@@ -1,14 +1,12 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -89,18 +87,7 @@ func TestOwnUsers(t *testing.T) {
 `))
 	t.Logf("the runtime can: %v", can)
 	if !can {
-		until(t, "an event says that the runtime cannot", func(ctx context.Context) error {
-			events, err := lab.Client.CoreV1().Events(ns).List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return err
-			}
-			for _, e := range events.Items {
-				if strings.Contains(e.Message, "does not support user namespaces") {
-					return nil
-				}
-			}
-			return fmt.Errorf("%d events, none of it", len(events.Items))
-		})
+		findEvent(t, lab, ns, "", "does not support user namespaces")
 		return
 	}
 	ready(t, ns, "own")
