@@ -24,8 +24,7 @@ func TestDeletionOfAPodThatIsOnlyStarting(t *testing.T) {
 	withInit := func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{{Name: "setup", Image: "x"}} }
 
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("web-0", withInit)
 		s := newScript()
 		there := make(chan bool, 10) // whether the object still existed at DeletePod
@@ -45,9 +44,7 @@ func TestDeletionOfAPodThatIsOnlyStarting(t *testing.T) {
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
-		o := w.behind()
-		p := w.pod("web-0", withInit)
-		w.until("added", func() bool { return o.got(podconfig.Add, p) })
+		o, p := w.added("web-0", withInit)
 		w.setStatus("web-0", starting)
 		w.deletePod("web-0", 600)
 		w.until("the loop asked to end it", func() bool { return o.saw("terminate web-0") })
@@ -61,8 +58,7 @@ func TestDeletionOfAPodThatIsOnlyStarting(t *testing.T) {
 func TestDeletionAfterGraceWhateverRuns(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("db-0")
 		s := newScript()
 		w.alone(s)
@@ -77,9 +73,7 @@ func TestDeletionAfterGraceWhateverRuns(t *testing.T) {
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
-		o := w.behind()
-		p := w.pod("db-0")
-		w.until("added", func() bool { return o.got(podconfig.Add, p) })
+		o, _ := w.added("db-0")
 		w.setStatus("db-0", runningStatus)
 		w.deletePod("db-0", 2)
 		w.until("the loop asked to end it, after the grace", func() bool { return o.saw("terminate db-0") })
@@ -92,8 +86,7 @@ func TestDeletionAfterGraceWhateverRuns(t *testing.T) {
 func TestMissedDelete(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("lost")
 		s := newScript()
 		w.alone(s)
@@ -107,9 +100,7 @@ func TestMissedDelete(t *testing.T) {
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
-		o := w.behind()
-		p := w.pod("lost")
-		w.until("added", func() bool { return o.got(podconfig.Add, p) })
+		o, p := w.added("lost")
 		w.wire.lose()
 		w.deletePod("lost", 0)
 		later := w.pod("later")
@@ -127,8 +118,7 @@ func TestMissedDelete(t *testing.T) {
 func TestRecreatedUnderItsName(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		old := w.pod("web-0")
 		s := newScript()
 		w.alone(s)
@@ -145,9 +135,7 @@ func TestRecreatedUnderItsName(t *testing.T) {
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
-		o := w.behind()
-		old := w.pod("web-0")
-		w.until("added", func() bool { return o.got(podconfig.Add, old) })
+		o, old := w.added("web-0")
 		w.wire.lose()
 		w.deletePod("web-0", 0)
 		fresh := w.pod("web-0")
@@ -169,8 +157,7 @@ func TestStaticPodsAtStart(t *testing.T) {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "static", UID: "file-1"}}
 	}
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		s := newScript()
 		s.pods[w.ns+"/static"] = static(w)
 		w.alone(s)
@@ -199,8 +186,7 @@ func TestRestartRunsNothingTwice(t *testing.T) {
 	t.Parallel()
 	once := func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("job", once)
 		w.setStatus("job", runningStatus) // its end was not reported before the restart
 		s := newScript()
@@ -234,8 +220,7 @@ func TestTerminalPodsAreSeen(t *testing.T) {
 	t.Parallel()
 	evict := func(s *v1.PodStatus) { s.Phase, s.Reason = v1.PodFailed, "Evicted" }
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("evicted")
 		s := newScript()
 		w.alone(s)
@@ -247,9 +232,7 @@ func TestTerminalPodsAreSeen(t *testing.T) {
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
-		o := w.behind()
-		p := w.pod("evicted")
-		w.until("added", func() bool { return o.got(podconfig.Add, p) })
+		o, p := w.added("evicted")
 		w.setStatus("evicted", evict)
 		w.until("RECONCILE", func() bool { return o.got(podconfig.Reconcile, p) })
 	})

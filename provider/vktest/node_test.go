@@ -511,8 +511,7 @@ func TestUnknownIsPutRight(t *testing.T) {
 // accepted, with the node's own rights, and has our annotation from the first report on.
 func TestNodeMadeBeforeItsMachine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.bareNode()
+	w := newBareWorld(t)
 	o := w.behind(func(c *provider.Config) { c.Client, c.LeaseClient = w.asNode(), w.asNode() })
 	o.node.SetReady(true, "", "")
 	w.until("Ready", func() bool { return w.condition(v1.NodeReady).Status == v1.ConditionTrue })

@@ -2,7 +2,6 @@ package vktest
 
 import (
 	"errors"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -37,8 +36,7 @@ func openGate(s *v1.PodStatus) {
 func TestConditionsOfOthersSurvive(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("web", gated)
 		s := newScript()
 		w.alone(s)
@@ -54,9 +52,7 @@ func TestConditionsOfOthersSurvive(t *testing.T) {
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
-		o := w.behind()
-		p := w.pod("web", gated)
-		w.until("added", func() bool { return o.got(podconfig.Add, p) })
+		o, p := w.added("web", gated)
 		w.setStatus("web", openGate)
 		w.until("the loop sees it", func() bool { return o.got(podconfig.Reconcile, p) })
 		w.deletePod("web", 600) // triggers all of the controller's writes
@@ -79,18 +75,12 @@ func TestOneErrorFailsNoJob(t *testing.T) {
 	t.Parallel()
 	once := func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("job", once)
 		s := newScript()
 		s.create = func(*v1.Pod) error { return errors.New("the runtime was busy for a moment") }
 		// The second harm first: the informer's object is modified even if the write fails.
-		w.wire.breakWith(func(r *http.Request) *http.Response {
-			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/status") {
-				return answer(r, 500, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500}`)
-			}
-			return nil
-		})
+		w.wire.breakWith(noStatus)
 		f := w.alone(s, func(c *vknode.PodControllerConfig) { c.SkipDownwardAPIResolution = true })
 		w.until("the cached object changed in place", func() bool {
 			p, err := f.Core().V1().Pods().Lister().Pods(w.ns).Get("job")
@@ -101,8 +91,7 @@ func TestOneErrorFailsNoJob(t *testing.T) {
 		}
 	})
 	t.Run("alone, written", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("job", once)
 		s := newScript()
 		s.create = func(*v1.Pod) error { return errors.New("the runtime was busy for a moment") }
@@ -125,8 +114,7 @@ func TestOneErrorFailsNoJob(t *testing.T) {
 func TestStatusIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("web")
 		s := newScript()
 		fast := func(c *vknode.PodControllerConfig) { // the same 20 attempts in a second instead of hours
@@ -134,12 +122,7 @@ func TestStatusIsNotForgotten(t *testing.T) {
 		}
 		w.alone(s, fast)
 		w.until("created", func() bool { return s.saw("create web") })
-		w.wire.breakWith(func(r *http.Request) *http.Response {
-			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/status") {
-				return answer(r, 500, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500}`)
-			}
-			return nil
-		})
+		w.wire.breakWith(noStatus)
 		mine := s.held("web").DeepCopy()
 		runningStatus(&mine.Status)
 		s.changed(mine)
@@ -153,9 +136,7 @@ func TestStatusIsNotForgotten(t *testing.T) {
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
-		o := w.behind()
-		p := w.pod("web")
-		w.until("added", func() bool { return o.got(podconfig.Add, p) })
+		o, p := w.added("web")
 		// The queue is not used: the controller writes nothing, and syncloop's writer does not give
 		// up.
 		w.setStatus("web", runningStatus)
@@ -171,8 +152,7 @@ func TestStatusIsNotForgotten(t *testing.T) {
 func TestStatusChangesOfOthersAreSeen(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("web", gated)
 		s := newScript()
 		w.alone(s)
@@ -184,9 +164,7 @@ func TestStatusChangesOfOthersAreSeen(t *testing.T) {
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
-		o := w.behind()
-		p := w.pod("web", gated)
-		w.until("added", func() bool { return o.got(podconfig.Add, p) })
+		o, p := w.added("web", gated)
 		w.setStatus("web", openGate)
 		w.until("RECONCILE", func() bool { return o.got(podconfig.Reconcile, p) })
 	})
@@ -213,8 +191,7 @@ func TestPodLevelResizeIsSeen(t *testing.T) {
 	level := func(p *v1.Pod) { p.Spec.Resources = cpu("100m") }
 	const feature = "InPlacePodLevelResourcesVerticalScaling"
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.until("the node declares the feature", func() bool {
 			n := w.getNode()
 			n.Status.DeclaredFeatures = []string{feature}
@@ -251,8 +228,7 @@ func TestPodLevelResizeIsSeen(t *testing.T) {
 func TestNoProviderEvents(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("web")
 		w.alone(newScript())
 		w.until("the event", func() bool { return slices.Contains(w.events("web"), "ProviderCreateSuccess") })
@@ -281,8 +257,7 @@ func TestEnvOfPodIP(t *testing.T) {
 		p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "IP", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}}}}
 	}
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		w.pod("web", field)
 		s := newScript()
 		w.alone(s)
@@ -314,8 +289,7 @@ func TestEnvStaysAsWritten(t *testing.T) {
 		testutil.Must(w.t, err)
 	}
 	t.Run("alone", func(t *testing.T) {
-		w := newWorld(t)
-		w.bareNode()
+		w := newBareWorld(t)
 		secret(w)
 		w.pod("web", with)
 		s := newScript()
@@ -350,9 +324,7 @@ func TestEnvStaysAsWritten(t *testing.T) {
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
 		secret(w)
-		o := w.behind()
-		p := w.pod("web", with)
-		w.until("added", func() bool { return o.got(podconfig.Add, p) })
+		o, _ := w.added("web", with)
 		got, err := o.node.Pods().Lister().Pods(w.ns).Get("web")
 		testutil.Must(t, err)
 		var names []string

@@ -113,6 +113,14 @@ func (w *wire) breakWith(f func(*http.Request) *http.Response) {
 	w.fault = f
 }
 
+// noStatus is a fault that refuses each write of a status.
+func noStatus(r *http.Request) *http.Response {
+	if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/status") {
+		return answer(r, 500, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500}`)
+	}
+	return nil
+}
+
 // count is how many requests had this method and a path that ends or begins with part.
 func (w *wire) count(method, part string) int {
 	w.mu.Lock()

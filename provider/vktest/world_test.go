@@ -89,11 +89,13 @@ func (w *world) asNode() kubernetes.Interface {
 	})
 }
 
-// bareNode creates the node object, so that its pods are not garbage-collected.
-func (w *world) bareNode() {
-	w.t.Helper()
+// newBareWorld has the node object, so that its pods are not garbage-collected.
+func newBareWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
 	_, err := w.admin.CoreV1().Nodes().Create(w.ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node}}, metav1.CreateOptions{})
-	testutil.Must(w.t, err)
+	testutil.Must(t, err)
+	return w
 }
 
 func (w *world) pod(name string, change ...func(*v1.Pod)) *v1.Pod {
@@ -411,6 +413,15 @@ func (w *world) behind(change ...func(*provider.Config)) *ours {
 	o := w.build(change...)
 	w.start(o)
 	return o
+}
+
+// added runs the node and a pod that the loop gets as added.
+func (w *world) added(name string, change ...func(*v1.Pod)) (*ours, *v1.Pod) {
+	w.t.Helper()
+	o := w.behind()
+	p := w.pod(name, change...)
+	w.until("added", func() bool { return o.got(podconfig.Add, p) })
+	return o, p
 }
 
 func (w *world) build(change ...func(*provider.Config)) *ours {
