@@ -466,11 +466,21 @@ func startBowline(t *testing.T) {
 	answers(t)
 }
 
+// running returns the condition that a Bowline has not ended.
+func running(b *labtest.Bowline) func(context.Context) error {
+	return func(context.Context) error {
+		if !b.Running() {
+			return fmt.Errorf("bowline has ended: %s", b.LogTail(2000))
+		}
+		return nil
+	}
+}
+
 func answers(t *testing.T) {
 	t.Helper()
 	if err := labtest.Until(context.Background(), 2*time.Minute, "the node answers", func(ctx context.Context) error {
-		if !bowline.Running() {
-			return fmt.Errorf("bowline has ended: %s", bowline.LogTail(2000))
+		if err := running(bowline)(ctx); err != nil {
+			return err
 		}
 		return lab.Client.CoreV1().RESTClient().Get().Resource("nodes").Name(host).SubResource("proxy").Suffix("healthz").Do(ctx).Error()
 	}); err != nil {

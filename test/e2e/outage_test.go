@@ -83,12 +83,7 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 	})
 	testutil.Must(t, lab.StopProcess(t.Context(), host, lab.Host(host).Runtime))
 	// Long enough that every probe would have failed its threshold.
-	testutil.Must(t, labtest.Holds(t.Context(), 8*time.Second, "bowline runs", func(context.Context) error {
-		if !bowline.Running() {
-			return fmt.Errorf("it has ended: %s", bowline.LogTail(2000))
-		}
-		return nil
-	}))
+	testutil.Must(t, labtest.Holds(t.Context(), 8*time.Second, "bowline runs", running(bowline)))
 	testutil.Must(t, lab.StartProcess(t.Context(), host, lab.Host(host).Runtime))
 	begin := time.Now()
 	after := readyPods(t, ns, "load", 20, 2*time.Minute)
@@ -150,13 +145,7 @@ spec:
 	if _, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{}); err == nil {
 		t.Fatal("the API server still answers")
 	}
-	running := func(context.Context) error {
-		if !bowline.Running() {
-			return fmt.Errorf("it has ended: %s", bowline.LogTail(2000))
-		}
-		return nil
-	}
-	testutil.Must(t, labtest.Holds(t.Context(), 45*time.Second, "bowline runs", running))
+	testutil.Must(t, labtest.Holds(t.Context(), 45*time.Second, "bowline runs", running(bowline)))
 	// No status can report the restart yet: Bowline did it on its own.
 	if n := starts(t, dir, "exits"); n < 2 {
 		t.Errorf("the container that exited has started %d times while the API server was away", n)
@@ -181,7 +170,7 @@ spec:
 		if _, err := os.Stat(filepath.Join(dir, "offline")); err != nil {
 			return fmt.Errorf("%w; bowline's log: %s", err, bowline.LogTail(2000))
 		}
-		return running(ctx)
+		return running(bowline)(ctx)
 	}))
 	testutil.Must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
 	back = true

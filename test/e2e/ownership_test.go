@@ -321,12 +321,7 @@ func TestForeignPods(t *testing.T) {
 			return nil
 		})
 		// Two sweeps run within this time, and one has something of ours to collect.
-		testutil.Must(t, labtest.Holds(t.Context(), 65*time.Second, "bowline runs", func(context.Context) error {
-			if !beside.Running() {
-				return fmt.Errorf("it has ended: %s", beside.LogTail(2000))
-			}
-			return nil
-		}))
+		testutil.Must(t, labtest.Holds(t.Context(), 65*time.Second, "bowline runs", running(beside)))
 		c.unharmed(t, "after our pods have gone and a sweep has come")
 		if _, err := lab.Client.CoreV1().Pods("default").Get(t.Context(), "canary", metav1.GetOptions{}); err == nil {
 			t.Error("the canary has become a pod of the cluster")
