@@ -19,28 +19,16 @@ import (
 	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
-// nodeCondition returns a condition of the host's node.
-func nodeCondition(ctx context.Context, kind v1.NodeConditionType) (v1.NodeCondition, error) {
-	node, err := lab.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
-	if err != nil {
-		return v1.NodeCondition{}, err
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == kind {
-			return c, nil
-		}
-	}
-	return v1.NodeCondition{}, fmt.Errorf("node %s has no condition %s", host, kind)
-}
-
+// wantCondition returns a check that the host's node has a condition with this status and words.
 func wantCondition(kind v1.NodeConditionType, status v1.ConditionStatus, words ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		c, err := nodeCondition(ctx, kind)
+		node, err := lab.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
+		c := labtest.NodeCondition(node, kind)
 		if c.Status != status {
-			return fmt.Errorf("%s is %s: %s: %s", kind, c.Status, c.Reason, c.Message)
+			return fmt.Errorf("%s is %q: %s: %s", kind, c.Status, c.Reason, c.Message)
 		}
 		for _, w := range words {
 			if !strings.Contains(c.Message, w) {

@@ -66,7 +66,7 @@ func (p *pooled) ready(node string, maxPods int64) *v1.Node {
 			return err
 		}
 		for _, want := range []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}, {Type: "LinkUp", Status: v1.ConditionTrue}} {
-			if c := conditionOf(n, want.Type); c.Status != want.Status {
+			if c := labtest.NodeCondition(n, want.Type); c.Status != want.Status {
 				return fmt.Errorf("%s is %q: %s", want.Type, c.Status, c.Message)
 			}
 		}
@@ -79,15 +79,6 @@ func (p *pooled) ready(node string, maxPods int64) *v1.Node {
 		p.t.Fatalf("%v\n%s", err, p.bowline.LogTail(6000))
 	}
 	return n
-}
-
-func conditionOf(n *v1.Node, t v1.NodeConditionType) v1.NodeCondition {
-	for _, c := range n.Status.Conditions {
-		if c.Type == t {
-			return c
-		}
-	}
-	return v1.NodeCondition{}
 }
 
 // pod starts a pod on a node and returns it when it is Ready.
@@ -224,7 +215,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 		t.Errorf("host1's driver was touched: it is instance %s, %s before", now, driver)
 	}
 	now := p.ready("host1", room)
-	if was, is := conditionOf(node, v1.NodeReady), conditionOf(now, v1.NodeReady); !was.LastTransitionTime.Equal(&is.LastTransitionTime) {
+	if was, is := labtest.NodeCondition(node, v1.NodeReady), labtest.NodeCondition(now, v1.NodeReady); !was.LastTransitionTime.Equal(&is.LastTransitionTime) {
 		t.Errorf("host1 was not Ready for a while: since %s, before since %s", is.LastTransitionTime, was.LastTransitionTime)
 	}
 }

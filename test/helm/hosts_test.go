@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 	"github.com/bowline-k8s/bowline/test/audit"
+	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
 // lent is the Host that "host add" makes of the second machine.
@@ -104,12 +105,10 @@ func (c *cluster) link(m machine, up bool) {
 		if err != nil {
 			return err
 		}
-		for _, cond := range node.Status.Conditions {
-			if cond.Type == "LinkUp" && cond.Status == want {
-				return nil
-			}
+		if labtest.NodeCondition(node, "LinkUp").Status != want {
+			return errors.New("it is not")
 		}
-		return errors.New("it is not")
+		return nil
 	})
 }
 

@@ -75,17 +75,22 @@ func (l *Lab) NodeReady(ctx context.Context, name string, status v1.ConditionSta
 		if err != nil {
 			return err
 		}
-		for _, ready = range node.Status.Conditions {
-			if ready.Type == v1.NodeReady {
-				if ready.Status != status {
-					return fmt.Errorf("it is %s: %s", ready.Status, ready.Message)
-				}
-				return nil
-			}
+		if ready = NodeCondition(node, v1.NodeReady); ready.Status != status {
+			return fmt.Errorf("it is %q: %s", ready.Status, ready.Message)
 		}
-		return fmt.Errorf("it has no condition Ready")
+		return nil
 	})
 	return ready, err
+}
+
+// NodeCondition returns a condition of a node; it is empty if the node has none of this type.
+func NodeCondition(n *v1.Node, t v1.NodeConditionType) v1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return v1.NodeCondition{}
 }
 
 // Pod waits until condition holds for a pod and returns the pod.
