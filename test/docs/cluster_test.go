@@ -291,18 +291,8 @@ func (r *reader) nothingIsLeft(t *testing.T) {
 
 // state collects the cluster's state, for a failed test.
 func (r *reader) state() string {
-	var b strings.Builder
-	for _, args := range [][]string{
+	return r.lab.KubectlAll([][]string{
 		{"get", "hosts", "-o", "yaml"}, {"get", "nodes", "-o", "wide"}, {"get", "pods", "-A", "-o", "wide"}, {"get", "csr"}, {"get", "events", "-A"},
 		{"logs", "-n", "bowline", "-l", "app.kubernetes.io/name in (bowline,bowline-hook)", "--tail=60"},
-	} {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		out, err := r.lab.Kubectl(ctx, args...)
-		cancel()
-		fmt.Fprintf(&b, "$ kubectl %s\n%s%s", strings.Join(args, " "), out.Stdout, out.Stderr)
-		if err != nil {
-			fmt.Fprintln(&b, err)
-		}
-	}
-	return b.String()
+	})
 }

@@ -143,18 +143,10 @@ func (c *cluster) until(what string, condition func(ctx context.Context) error) 
 
 // state collects the chart's state, for a failed test.
 func (c *cluster) state() string {
-	var b strings.Builder
-	for _, args := range [][]string{
+	return c.lab.KubectlAll([][]string{
 		{"get", "hosts", "-o", "yaml"}, {"get", "nodes", "-o", "wide"}, {"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-n", namespace},
 		{"logs", "-n", namespace, "-l", "app.kubernetes.io/name in (bowline,bowline-hook)", "--tail=60"},
-	} {
-		out, err := c.lab.Kubectl(context.WithoutCancel(c.t.Context()), args...)
-		fmt.Fprintf(&b, "$ kubectl %s\n%s%s", strings.Join(args, " "), out.Stdout, out.Stderr)
-		if err != nil {
-			fmt.Fprintln(&b, err)
-		}
-	}
-	return b.String()
+	})
 }
 
 func (c *cluster) file(name, content string) string {

@@ -250,6 +250,22 @@ func (l *Lab) KubectlIn(ctx context.Context, stdin string, args ...string) (Outp
 	return Capture(cmd)
 }
 
+// KubectlAll returns what kubectl says to each of the commands, even while a test ends: for a failed
+// test. Each has half a minute.
+func (l *Lab) KubectlAll(commands [][]string) string {
+	var b strings.Builder
+	for _, args := range commands {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		out, err := l.Kubectl(ctx, args...)
+		cancel()
+		fmt.Fprintf(&b, "$ kubectl %s\n%s%s", strings.Join(args, " "), out.Stdout, out.Stderr)
+		if err != nil {
+			fmt.Fprintln(&b, err)
+		}
+	}
+	return b.String()
+}
+
 // CRI returns a client of a host's runtime, from outside the host and independent of the process
 // that manages it.
 func (l *Lab) CRI(ctx context.Context, host string) (*cri.Client, error) {
