@@ -12,7 +12,8 @@ import (
 )
 
 // ask asks the allocation manager about a pod that is new, or on which it has not decided all. It
-// reports whether the worker has the answer for the newest pod. A worker decides on no other one.
+// reports whether the worker has the answer for the newest pod. A worker decides on no other one,
+// except to end.
 func (w *worker) ask() bool {
 	switch {
 	case w.asked.pod != w.api:
@@ -20,7 +21,7 @@ func (w *worker) ask() bool {
 	case !w.answer.Complete():
 		w.loop.allocation.Ask(w.api)
 	}
-	return w.answer.Version >= w.asked.version
+	return w.answer.Version >= w.asked.version || w.term != nil && w.answer.Version > 0
 }
 
 // answered takes an answer of the allocation manager, unless it is for an older pod or for a former

@@ -245,6 +245,27 @@ func TestDeferredResize(t *testing.T) {
 	})
 }
 
+// The message of a deferred resize names what the node's pods use. It changes with each of them, and
+// would cost a write of the status each time.
+func TestDeferredResizeIsNotRewritten(t *testing.T) {
+	run(t, nil, func(t *testing.T, n *node) {
+		n.asks("other", "600m", nil)
+		n.asks("p", "200m", nil)
+		first := n.asks("p", "700m", nil).Pending
+		answers := len(n.answers["p"])
+		n.asks("third", "100m", nil)
+		n.end("third")
+		if len(n.answers["p"]) != answers || n.last("p").Pending != first {
+			t.Errorf("%d answers instead of %d: %+v, %+v", len(n.answers["p"]), answers, first, n.last("p").Pending)
+		}
+		n.asks("fourth", "50m", nil)
+		<-time.After(resizeRetry + time.Second)
+		if c := n.last("p").Pending; c.Message == first.Message || c.LastTransitionTime != first.LastTransitionTime {
+			t.Errorf("the message was not renewed: %+v, %+v", first, c)
+		}
+	})
+}
+
 // One read of the labels is under way at a time. A pod that comes meanwhile gets the next one, and
 // a pod without a selector does not wait. The manager's end ends it.
 func TestOneReadOfTheLabelsAtATime(t *testing.T) {

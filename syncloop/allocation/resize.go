@@ -197,9 +197,14 @@ func (m *Manager) resizeOne(e *podState, now time.Time) (less bool) {
 			}
 		}
 		before := e.pending
-		e.pending = NewCondition(v1.PodResizePending, before, v1.PodReasonDeferred, message, e.wanted.Generation, now)
-		if before == nil || before.Reason != e.pending.Reason || before.ObservedGeneration != e.wanted.Generation {
+		fresh := before == nil || before.Reason != v1.PodReasonDeferred || before.ObservedGeneration != e.wanted.Generation
+		if fresh {
 			event(v1.EventTypeWarning, "Resize"+v1.PodReasonDeferred, "Pod resize "+short.Reason, message)
+		}
+		// The message has what the node's pods use. With each of their changes, it would cost a
+		// write of the status.
+		if fresh || now.Sub(before.LastProbeTime.Time) >= resizeRetry {
+			e.pending = NewCondition(v1.PodResizePending, before, v1.PodReasonDeferred, message, e.wanted.Generation, now)
 		}
 		return false
 	}

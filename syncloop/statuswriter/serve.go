@@ -70,7 +70,7 @@ func (w *Writer) begin(uid types.UID, after func(types.UID, time.Duration)) *ent
 	return e
 }
 
-// settle handles the result of one write and calls the callbacks.
+// finishWrite handles the result of one write and calls the callbacks.
 func (w *Writer) finishWrite(log klog.Logger, e *entry, err error) {
 	w.mu.Lock()
 	var done func()
@@ -81,8 +81,9 @@ func (w *Writer) finishWrite(log klog.Logger, e *entry, err error) {
 	news := accepted && !e.told
 	e.told = accepted
 	switch {
-	case apierrors.IsForbidden(err) && e.forgotten:
-		// The name belongs to a pod of another node: our object is gone, and nothing waits for it.
+	case e.state == finished && err != nil, apierrors.IsForbidden(err) && e.forgotten:
+		// Nothing waits for the write. If it was forbidden, the name belongs to a pod of another node,
+		// and our object is gone.
 		w.enter(e, finished, 0)
 	case err != nil:
 		if failures == 0 {

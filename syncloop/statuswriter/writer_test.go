@@ -687,6 +687,29 @@ func TestOnTheWire(t *testing.T) {
 	}
 }
 
+// TestFailureOfAWriteThatNothingNeeds: the pod went while it was written, so its failure is not
+// retried and leaves no back-off behind.
+func TestFailureOfAWriteThatNothingNeeds(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, a *api, w *Writer, p *v1.Pod) {
+		hold := make(chan struct{})
+		a.setFail(func(string) error {
+			a.mu.Unlock()
+			<-hold
+			a.mu.Lock()
+			return apierrors.NewServiceUnavailable("later")
+		})
+		w.Set(p, running(v1.ConditionFalse))
+		synctest.Wait()
+		w.Absent(p.UID)
+		w.Forget(p.UID)
+		close(hold)
+		synctest.Wait()
+		if n := w.retries.NumRequeues(p.UID); n != 0 || len(w.entries) != 0 {
+			t.Errorf("%d failures and %d entries of a pod that is gone", n, len(w.entries))
+		}
+	})
+}
+
 func TestConfigIsValidated(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("a writer without an API server")

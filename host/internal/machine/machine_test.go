@@ -71,6 +71,16 @@ func TestParseMountInfo(t *testing.T) {
 	}
 }
 
+// TestLongMountLine: an overlay may have hundreds of layers, whose names are options.
+func TestLongMountLine(t *testing.T) {
+	layers := strings.Repeat("lowerdir+=/a/layer,", 10_000)
+	got, err := ParseMountInfo([]byte("36 35 0:9 / /long rw - overlay overlay ro," + layers + "x=y\n37 35 0:5 / /x rw - tmpfs tmpfs rw\n"))
+	testutil.Must(t, err)
+	if len(got) != 2 || got[0].Mountpoint != "/long" || !Detachable(got[0]) || got[1].Mountpoint != "/x" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func FuzzParseMountInfo(f *testing.F) {
 	f.Add([]byte("36 35 98:0 / /a\\040b rw - ext3 /dev/root rw\n"))
 	f.Add([]byte("36 35 98:0 / /a\\04 rw - ext3 \\777 rw\n"))

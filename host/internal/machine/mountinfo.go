@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"bufio"
 	"bytes"
 	"slices"
 	"strings"
@@ -15,7 +16,22 @@ import (
 // ParseMountInfo returns the mounts in the kernel's order: a later one covers an earlier one at
 // the same point.
 func ParseMountInfo(data []byte) ([]*mountinfo.Info, error) {
-	return mountinfo.GetMountsFromReader(bytes.NewReader(data), nil)
+	return mountinfo.GetMountsFromReader(bytes.NewReader(shorten(data)), nil)
+}
+
+// shorten keeps the first option of a file system, ro or rw, of lines that are too long for the
+// parser's scanner: an overlay may have hundreds of layers as options.
+func shorten(data []byte) []byte {
+	for line := range bytes.Lines(data) {
+		if len(line) < bufio.MaxScanTokenSize {
+			continue
+		}
+		options := bytes.LastIndexByte(line, ' ') + 1
+		if end := bytes.IndexByte(line[options:], ','); end >= 0 {
+			data = bytes.Replace(data, line, append(bytes.Clone(line[:options+end]), '\n'), 1)
+		}
+	}
+	return data
 }
 
 // Propagates reports whether mounts below e propagate to other mount namespaces.
