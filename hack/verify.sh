@@ -41,8 +41,8 @@ step "staticcheck"
 go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 for m in hack/image lab provider/vktest/http; do (cd "$m" && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...); done
 
-step "import rules"
-run_tests 'TestImports|TestMatches|TestViolations|TestMainHasNoLoops|TestLoops' .
+step "import rules and words"
+run_tests 'TestImports|TestMatches|TestViolations|TestMainHasNoLoops|TestLoops|TestRetiredWords' .
 
 step "generated files are up to date"
 # The golden outputs of the planner's and the statuses' scripts, and the CRI requests of the sample
