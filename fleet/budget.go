@@ -20,10 +20,10 @@ func IsHostile(err error) bool {
 	return errors.As(err, &e)
 }
 
-// withinBudget runs drive for one host, with a budget account in its context. If a budget is
-// exceeded, or a goroutine that reads what the host says panics, drive's context ends, and
-// withinBudget returns that budget's error, whatever drive returns.
-func withinBudget(ctx context.Context, name string, drive func(context.Context) error) error {
+// withinBudget runs manage for one host, with a budget account in its context. If a budget is
+// exceeded, or a goroutine that reads what the host says panics, manage's context ends, and
+// withinBudget returns that budget's error, whatever manage returns.
+func withinBudget(ctx context.Context, name string, manage func(context.Context) error) error {
 	account := budget.New(budget.Limits{})
 	budgets.begin(name, account)
 	inner, cancel := context.WithCancelCause(budget.With(ctx, account))
@@ -39,7 +39,7 @@ func withinBudget(ctx context.Context, name string, drive func(context.Context) 
 	}()
 	err := func() error {
 		defer account.Recover("the driver")
-		return drive(inner)
+		return manage(inner)
 	}()
 	cancel(nil)
 	<-watched

@@ -18,8 +18,8 @@ import (
 // is not returned, or is a panic in a goroutine. It is counted for that host.
 func TestADriverEndsWithItsBudget(t *testing.T) {
 	for name, c := range map[string]struct {
-		drive func(ctx context.Context, a *budget.Account) error
-		want  string
+		manage func(ctx context.Context, a *budget.Account) error
+		want   string
 	}{
 		"Items": {func(_ context.Context, a *budget.Account) error { return a.Exceed(budget.Items, "a list") }, "budget Items"},
 		"LineBytes": {func(ctx context.Context, a *budget.Account) error {
@@ -36,7 +36,7 @@ func TestADriverEndsWithItsBudget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := "box-" + strings.ReplaceAll(name, " ", "-") // the cases run in any order
-			err := withinBudget(t.Context(), host, func(ctx context.Context) error { return c.drive(ctx, budget.From(ctx)) })
+			err := withinBudget(t.Context(), host, func(ctx context.Context) error { return c.manage(ctx, budget.From(ctx)) })
 			if !IsHostile(err) || !strings.Contains(err.Error(), c.want) {
 				t.Fatal(err)
 			}

@@ -106,8 +106,8 @@ type driver struct {
 // NewDrivers returns no drivers yet.
 func NewDrivers() *Drivers { return &Drivers{byName: map[string]*driver{}} }
 
-// Drive runs the driver of one host, and tracks it if the host comes from a Host object.
-func (d *Drivers) Drive(ctx context.Context, cfg *config.Host, hook host.Hook) error {
+// Manage runs the driver of one host, and tracks it if the host comes from a Host object.
+func (d *Drivers) Manage(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 	show, may := func(*node.Node) {}, connect.Recognizer(nil)
 	if cfg.HostObject != "" {
 		this := d.begin(cfg)

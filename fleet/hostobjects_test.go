@@ -62,8 +62,8 @@ func TestReportWithoutNode(t *testing.T) {
 		t.Error("a host that was not begun is reported")
 	}
 	cfg := &config.Host{Name: "box", HostObject: "box", Endpoint: "ssh://root@box/s", SSH: config.SSH{KnownHosts: []string{filepath.Join(t.TempDir(), "none")}}}
-	if err := d.Drive(t.Context(), cfg, nil); err == nil {
-		t.Fatal("a machine without a pinned key was driven")
+	if err := d.Manage(t.Context(), cfg, nil); err == nil {
+		t.Fatal("a machine without a pinned key was managed")
 	}
 	failed := errors.New("no route")
 	if r, ok := d.report("box", pool.State{Phase: pool.Failed, Err: failed}); !ok || r.Config != cfg || r.Err != failed || r.NodeName != "" {
@@ -101,12 +101,12 @@ func TestReleaseOfAnother(t *testing.T) {
 // source that fails ends everything, and its error is returned.
 func TestDriversEndLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var driven atomic.Bool
+		var managed atomic.Bool
 		newPool := func() *pool.Pool {
 			p := pool.New(func(ctx context.Context, _ *config.Host) error {
-				driven.Store(true)
+				managed.Store(true)
 				<-ctx.Done()
-				driven.Store(false)
+				managed.Store(false)
 				return nil
 			}, pool.Options{})
 			p.Set(map[string]*config.Host{"box": {Name: "box"}})
@@ -125,12 +125,12 @@ func TestDriversEndLast(t *testing.T) {
 		time.Sleep(time.Second)
 		cancel()
 		time.Sleep(4 * time.Second)
-		if !driven.Load() {
+		if !managed.Load() {
 			t.Error("the driver ended before the hosts were given away")
 		}
 		time.Sleep(2 * time.Second)
-		if err := <-done; err != nil || driven.Load() {
-			t.Errorf("it ended with %v, driven is %v", err, driven.Load())
+		if err := <-done; err != nil || managed.Load() {
+			t.Errorf("it ended with %v, managed is %v", err, managed.Load())
 		}
 
 		left = make(chan struct{})

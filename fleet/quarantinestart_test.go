@@ -48,7 +48,7 @@ func TestQuarantineFromTheStart(t *testing.T) {
 	}{
 		"ours":                        {annotations: ours, renewed: time.Hour, want: []v1.NodeConditionType{"HostQuarantined", v1.NodeReady}},
 		"ours without a lease":        {annotations: ours, renewed: 0, want: []v1.NodeConditionType{"HostQuarantined", v1.NodeReady}},
-		"ours, perhaps driven":        {annotations: ours, renewed: 5 * time.Second, want: []v1.NodeConditionType{"HostQuarantined"}},
+		"ours, perhaps managed":       {annotations: ours, renewed: 5 * time.Second, want: []v1.NodeConditionType{"HostQuarantined"}},
 		"ours, its runtime lies":      {annotations: ours, renewed: time.Hour, want: []v1.NodeConditionType{"HostQuarantined", v1.NodeReady}, liar: true},
 		"another's, its runtime lies": {annotations: map[string]string{"x": "y"}, renewed: time.Hour, liar: true},
 		"ours, a panic":               {annotations: ours, renewed: time.Hour, want: []v1.NodeConditionType{"HostQuarantined", v1.NodeReady}, panics: true},
@@ -114,7 +114,7 @@ func TestQuarantineFromTheStart(t *testing.T) {
 				cfg.Endpoint = "unix://" + l.Addr().String()
 				d.recognize = func(context.Context, string, v1alpha1.MachineStatus) error { return nil }
 			}
-			if err := d.Drive(t.Context(), cfg, nil); !IsHostile(err) {
+			if err := d.Manage(t.Context(), cfg, nil); !IsHostile(err) {
 				t.Fatalf("it ended with: %v", err)
 			}
 			var got []v1.NodeConditionType

@@ -55,7 +55,7 @@ func TestOtherMachineGetsNothing(t *testing.T) {
 				asked = append(asked, m)
 				return other
 			}}
-			if err := d.Drive(t.Context(), cfg, nil); !errors.Is(err, other) {
+			if err := d.Manage(t.Context(), cfg, nil); !errors.Is(err, other) {
 				t.Fatalf("it ended with: %v", err)
 			}
 			want := hosts.Machine(facts.MachineID, c.hostKey)

@@ -31,16 +31,16 @@ func shown() (*fakeHosts, *fake.Clientset) {
 		f.byName[name] = h
 		return h
 	}
-	driven := func(h *v1alpha1.Host, pods int32) {
+	managed := func(h *v1alpha1.Host, pods int32) {
 		h.Status.NodeName, h.Status.Pods = nodeName(h), &pods
 	}
 	well := host("box-1", 76*time.Hour)
 	well.Spec.NodeName = "gpu-1"
-	driven(well, 2)
+	managed(well, 2)
 	link(well, true)
 	say(well, metav1.ConditionTrue, hosts.ReasonNodeReady, "")
 	cut := host("box-2", 10*time.Minute)
-	driven(cut, 1)
+	managed(cut, 1)
 	link(cut, false)
 	say(cut, metav1.ConditionTrue, hosts.ReasonLinkGrace, "")
 	host("box-3", time.Second)

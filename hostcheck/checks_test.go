@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
-	farhost "github.com/bowline-k8s/bowline/host/ssh"
+	sshhost "github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 	"github.com/bowline-k8s/bowline/test/corpus"
@@ -108,9 +108,9 @@ func TestCheckExposure(t *testing.T) {
 		words []string
 	}{
 		{"listens", exposure{address: at}, OK, []string{at}},
-		{"driven", exposure{address: at, driven: true}, OK, []string{at, "running node"}},
-		{"loopback", exposure{address: at, err: fmt.Errorf("ask: %w", farhost.NotListened(at, syscall.ECONNREFUSED))}, Failure, []string{at, "loopback", "GatewayPorts clientspecified", "systemctl reload ssh"}},
-		{"taken", exposure{address: at, err: &farhost.NotExposedError{Reason: farhost.PortTaken, Text: "taken", Fix: "see"}}, Failure, []string{"taken", "see"}},
+		{"managed", exposure{address: at, managed: true}, OK, []string{at, "running node"}},
+		{"loopback", exposure{address: at, err: fmt.Errorf("ask: %w", sshhost.NotListened(at, syscall.ECONNREFUSED))}, Failure, []string{at, "loopback", "GatewayPorts clientspecified", "systemctl reload ssh"}},
+		{"taken", exposure{address: at, err: &sshhost.NotExposedError{Reason: sshhost.PortTaken, Text: "taken", Fix: "see"}}, Failure, []string{"taken", "see"}},
 		{"other", exposure{address: at, err: errors.New("what?")}, Failure, []string{at, "what?", "journalctl -u ssh"}},
 	} {
 		expect(t, c.name, checkExposure(c.x), c.level, c.words...)
@@ -128,7 +128,7 @@ type listens struct {
 func (m *listens) Expose(_ context.Context, address string) (net.Listener, error) {
 	m.at = address
 	if m.refused {
-		return nil, &farhost.NotExposedError{Reason: farhost.Forbidden, Text: "no", Fix: "AllowTcpForwarding yes"}
+		return nil, &sshhost.NotExposedError{Reason: sshhost.Forbidden, Text: "no", Fix: "AllowTcpForwarding yes"}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
@@ -415,7 +415,7 @@ func TestCheckDrivers(t *testing.T) {
 	held1 := drivers{held: map[string]int{locks[0]: 7}, holders: map[string][]byte{locks[0]: []byte(record)}, sandboxes: ours}
 	for node, level := range map[string]Level{"n-1": OK, "n-2": Failure} {
 		got := checkDrivers(held1, locks, owner.Identity{ClusterUID: "c-1", NodeName: node}, owner.Witnesses{})
-		expect(t, "driven as "+node, got[0], level, "n-1")
+		expect(t, "managed as "+node, got[0], level, "n-1")
 	}
 	held1.kubelet = 7
 	if got := checkDrivers(held1, locks, owner.Identity{ClusterUID: "c-1", NodeName: "n-1"}, owner.Witnesses{}); got[0].Level != Failure {

@@ -57,8 +57,8 @@ func parseDrivers(out string) (kubelet int, held map[string]int) {
 
 // checkDrivers uses the decision that a node itself begins with (owner.Decide). It does not know
 // which node this machine shall become, so the remains of an earlier node are only a warning. The
-// node driven may hold the locks.
-func checkDrivers(d drivers, locks []string, driven owner.Identity, seen owner.Witnesses) []Line {
+// node managed may hold the locks.
+func checkDrivers(d drivers, locks []string, managed owner.Identity, seen owner.Witnesses) []Line {
 	e := owner.Evidence{FilePath: d.filePath, Sandboxes: d.sandboxes}
 	e.File, e.FileErr = owner.ParseRecord(d.file)
 	if e.File != nil {
@@ -67,8 +67,8 @@ func checkDrivers(d drivers, locks []string, driven owner.Identity, seen owner.W
 	for _, p := range locks {
 		if d.held[p] != 0 {
 			holder, _ := owner.ParseRecord(d.holders[p]) // nil if it is not a record of ours
-			if holder != nil && driven.NodeName != "" && holder.NodeName == driven.NodeName &&
-				holder.Compare(driven.ClusterUID, seen) == owner.Same && d.kubelet == 0 {
+			if holder != nil && managed.NodeName != "" && holder.NodeName == managed.NodeName &&
+				holder.Compare(managed.ClusterUID, seen) == owner.Same && d.kubelet == 0 {
 				return []Line{ok(Driver, "Bowline, as expected: %s, instance %s", holder.Identity, holder.Instance)}
 			}
 			e.Locked = &owner.Locked{Path: p, Holder: holder}

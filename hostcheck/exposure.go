@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	farhost "github.com/bowline-k8s/bowline/host/ssh"
+	sshhost "github.com/bowline-k8s/bowline/host/ssh"
 )
 
 // listener is a machine that can listen on its own addresses.
@@ -38,7 +38,7 @@ func (e *examination) exposes(ctx context.Context) {
 		x.address = net.JoinHostPort(facts.Addresses[0].String(), strconv.Itoa(e.Expose))
 		if e.Managed.NodeName != "" { // that node may listen there itself
 			if c, err := m.Dial(ctx, "tcp", x.address); err == nil {
-				x.driven = true
+				x.managed = true
 				return c.Close()
 			}
 		}
@@ -67,7 +67,7 @@ func comes(ctx context.Context, m listener, address string) error {
 	}()
 	c, err := m.Dial(ctx, "tcp", address)
 	if err != nil {
-		return farhost.NotListened(address, err)
+		return sshhost.NotListened(address, err)
 	}
 	defer c.Close()
 	if until, ok := ctx.Deadline(); ok {
@@ -83,18 +83,18 @@ func comes(ctx context.Context, m listener, address string) error {
 // exposure is the result of listening.
 type exposure struct {
 	address string
-	driven  bool // the managed node listens there
+	managed bool // the managed node listens there
 	err     error
 }
 
 func checkExposure(x exposure) Line {
-	var not *farhost.NotExposedError
+	var not *sshhost.NotExposedError
 	switch {
 	case errors.As(x.err, &not):
 		return Line{Failure, Exposure, not.Text, not.Fix}
 	case x.err != nil:
 		return Line{Failure, Exposure, "no connection from outside to " + x.address + ": " + x.err.Error(), "read the log of sshd:\njournalctl -u ssh"}
-	case x.driven:
+	case x.managed:
 		return ok(Exposure, "the host listens on %s, for the running node", x.address)
 	}
 	return ok(Exposure, "sshd listens on %s for connections from outside", x.address)

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	farhost "github.com/bowline-k8s/bowline/host/ssh"
+	sshhost "github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 )
@@ -27,7 +27,7 @@ type remoteWay struct {
 	rootDir string
 	link    *link.Link
 	ended   chan struct{} // closed when link.Run has returned
-	by      *farhost.Host // opens sockets by a relay; nil: sshd does
+	by      *sshhost.Host // opens sockets by a relay; nil: sshd does
 }
 
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
@@ -168,7 +168,7 @@ type shared struct{ *link.Link }
 func (shared) Close() error { return nil }
 
 func (w *remoteWay) open(ctx context.Context, sudo bool) (Machine, error) {
-	h, err := farhost.New(ctx, farhost.Config{Name: w.target.Name, RootDir: w.rootDir, Transport: shared{w.link}, Sudo: sudo})
+	h, err := sshhost.New(ctx, sshhost.Config{Name: w.target.Name, RootDir: w.rootDir, Transport: shared{w.link}, Sudo: sudo})
 	if err != nil {
 		return nil, err
 	}
@@ -176,11 +176,11 @@ func (w *remoteWay) open(ctx context.Context, sudo bool) (Machine, error) {
 }
 
 func (w *remoteWay) relay(ctx context.Context, user, socket string) (string, error) {
-	access, err := farhost.Rights(ctx, w.link, user, socket)
+	access, err := sshhost.Rights(ctx, w.link, user, socket)
 	if err != nil || access.Relay == "" {
 		return "", err
 	}
-	w.by, err = farhost.New(ctx, farhost.Config{Name: w.target.Name, RootDir: w.rootDir, Transport: shared{w.link}, Sudo: true, Relay: access.Relay})
+	w.by, err = sshhost.New(ctx, sshhost.Config{Name: w.target.Name, RootDir: w.rootDir, Transport: shared{w.link}, Sudo: true, Relay: access.Relay})
 	if err != nil {
 		return "", err
 	}

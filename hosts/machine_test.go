@@ -189,7 +189,7 @@ func TestMachineIsRecorded(t *testing.T) {
 			t.Fatalf("recorded is %+v", m)
 		}
 		after(5 * time.Second)
-		w.drives("box")
+		w.manages("box")
 		after(5 * time.Second)
 		w.ready("box", ReasonNodeReady)
 		if w.sets != sets || w.set["box"] != before {
@@ -212,7 +212,7 @@ func TestMachineIsRecorded(t *testing.T) {
 			t.Fatalf("another machine: %v", err)
 		}
 		fail := func(r *Report) { *r = Report{Config: r.Config, Err: fmt.Errorf("box: %w", err)} }
-		w.drives("box", fail)
+		w.manages("box", fail)
 		after(5 * time.Second)
 		w.ready("box", ReasonOtherMachine, idB, keyB, idA, keyA)
 		events := w.events()
@@ -221,7 +221,7 @@ func TestMachineIsRecorded(t *testing.T) {
 			t.Fatalf("the events are %+v", events)
 		}
 		after(time.Hour)
-		w.drives("box", fail)
+		w.manages("box", fail)
 		after(time.Hour)
 		if n := len(w.events()); n != 1 {
 			t.Errorf("one refusal has %d events", n)
@@ -330,7 +330,7 @@ func TestEventIsForbidden(t *testing.T) {
 		})
 		w.api.change("box", same)
 		after(5 * time.Second)
-		w.drives("box", func(r *Report) { *r = Report{Config: r.Config, Err: &OtherMachineError{Host: "box"}} })
+		w.manages("box", func(r *Report) { *r = Report{Config: r.Config, Err: &OtherMachineError{Host: "box"}} })
 		after(5 * time.Second)
 		w.ready("box", ReasonOtherMachine)
 	})

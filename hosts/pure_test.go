@@ -213,12 +213,12 @@ func TestNext(t *testing.T) {
 			for _, node := range bools {
 				for _, cordoned := range bools {
 					for _, pods := range []int{0, 2} {
-						for _, driven := range bools {
+						for _, managed := range bools {
 							for _, released := range bools {
 								if node && !was {
 									continue // impossible: remove sets was if there is a node
 								}
-								walk(t, removal{policy, was, node, cordoned, pods, driven, released})
+								walk(t, removal{policy, was, node, cordoned, pods, managed, released})
 							}
 						}
 					}
@@ -284,13 +284,13 @@ func TestStatus(t *testing.T) {
 	}{
 		"refused":         {verdict: notReadyf(ReasonInvalid, "words"), status: metav1.ConditionFalse, reason: ReasonInvalid, message: "words"},
 		"not yet":         {wanted: cfg, status: metav1.ConditionFalse, reason: ReasonStarting},
-		"driven":          {wanted: cfg, report: &good, status: metav1.ConditionTrue, reason: ReasonNodeReady},
+		"managed":         {wanted: cfg, report: &good, status: metav1.ConditionTrue, reason: ReasonNodeReady},
 		"of before":       {wanted: other, report: &good, status: metav1.ConditionFalse, reason: ReasonChanged},
 		"of before, sick": {wanted: other, report: with(func(r *Report) { r.Err = errors.New("no") }), status: metav1.ConditionFalse, reason: ReasonChanged},
 		"failed":          {wanted: cfg, report: &Report{Config: cfg, Err: errors.New("no route")}, status: metav1.ConditionFalse, reason: ReasonFailed, message: "no route"},
 		"quarantined": {wanted: cfg, report: &Report{Config: cfg, Err: errors.New("budget Items of 5 exceeded"), Quarantined: time.Unix(60, 0)}, status: metav1.ConditionFalse,
 			reason: ReasonQuarantined, message: "the host is quarantined until 1970-01-01T00:01:00Z: budget Items of 5 exceeded"},
-		"another machine": {wanted: cfg, report: &Report{Config: cfg, Err: fmt.Errorf("drive: %w", &OtherMachineError{Host: "box"})}, status: metav1.ConditionFalse,
+		"another machine": {wanted: cfg, report: &Report{Config: cfg, Err: fmt.Errorf("manage: %w", &OtherMachineError{Host: "box"})}, status: metav1.ConditionFalse,
 			reason: ReasonOtherMachine, message: "differs from the one on record for the Host box"},
 		"not held yet":   {wanted: cfg, report: &Report{Config: cfg}, status: metav1.ConditionFalse, reason: ReasonStarting},
 		"in its grace":   {wanted: cfg, report: with(func(r *Report) { r.Link = &Link{Message: "cut"} }), status: metav1.ConditionTrue, reason: ReasonLinkGrace, message: "cut"},

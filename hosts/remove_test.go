@@ -23,12 +23,12 @@ func onNode(name, node, controller string) *v1.Pod {
 	return p
 }
 
-// driven is a world with one managed Host whose node has pods.
-func driven(t *testing.T, policy v1alpha1.DeletionPolicy) *world {
+// managed is a world with one managed Host whose node has pods.
+func managed(t *testing.T, policy v1alpha1.DeletionPolicy) *world {
 	w := newWorld(t, secret("box"), node("box", "box"), onNode("web", "box", "ReplicaSet"), onNode("agent", "box", "DaemonSet"))
 	w.api.change("box", func(h *v1alpha1.Host) { h.Spec.DeletionPolicy = policy })
 	after(2 * time.Second)
-	w.drives("box")
+	w.manages("box")
 	after(2 * time.Second)
 	w.ready("box", ReasonNodeReady)
 	return w
@@ -38,7 +38,7 @@ func driven(t *testing.T, policy v1alpha1.DeletionPolicy) *world {
 // machine is released, and the node goes last.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := driven(t, v1alpha1.DeletionDrain)
+		w := managed(t, v1alpha1.DeletionDrain)
 		w.budget = apierrors.NewTooManyRequests("it would violate the budget of web", 0)
 		w.release = errors.New("the machine is held by another")
 		w.api.remove("box")
@@ -98,12 +98,12 @@ func TestDrain(t *testing.T) {
 // TestDrainOfALostMachine: the status of a blocked drain names the way out, and that works.
 func TestDrainOfALostMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := driven(t, v1alpha1.DeletionDrain)
+		w := managed(t, v1alpha1.DeletionDrain)
 		now := metav1.Now()
 		stuck := onNode("stuck", "box", "")
 		stuck.DeletionTimestamp, stuck.Finalizers = &now, []string{"driver"}
 		testutil.Must(t, w.client.Tracker().Add(stuck))
-		w.drives("box", func(r *Report) { r.Link = &Link{Message: "no answer for 2m"} })
+		w.manages("box", func(r *Report) { r.Link = &Link{Message: "no answer for 2m"} })
 		w.api.remove("box")
 		after(20 * time.Second)
 		w.ready("box", ReasonBlocked, "1 pods must stop", "no answer for 2m", `kubectl patch host box --type=merge -p '{"spec":{"deletionPolicy":"detach"}}'`)
@@ -122,7 +122,7 @@ func TestDrainOfALostMachine(t *testing.T) {
 // touched.
 func TestDetach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := driven(t, v1alpha1.DeletionDetach)
+		w := managed(t, v1alpha1.DeletionDetach)
 		w.mu.Lock()
 		w.ending["box"] = true
 		w.mu.Unlock()

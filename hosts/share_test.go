@@ -95,7 +95,7 @@ func TestHostsOfOthers(t *testing.T) {
 		if w.wanted() != "box" || !w.source.At("box") {
 			t.Fatalf("wanted are %q", w.wanted())
 		}
-		w.drives("box")
+		w.manages("box")
 		after(5 * time.Second)
 		w.ready("box", ReasonNodeReady)
 		w.ready("wrong", ReasonInvalid)

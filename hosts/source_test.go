@@ -33,7 +33,7 @@ func TestHostIsManaged(t *testing.T) {
 			t.Fatalf("wanted are %q", w.wanted())
 		}
 		w.ready("box", ReasonStarting)
-		w.drives("box")
+		w.manages("box")
 		after(2 * time.Second)
 		w.ready("box", ReasonNodeReady)
 		if st := w.api.get("box").Status; st.NodeName != "box" || st.Link.State != v1alpha1.LinkUp || st.Link.RoundTrip != "20ms" || st.Runtime.Version != "2.2" || *st.Pods != 1 {
@@ -45,13 +45,13 @@ func TestHostIsManaged(t *testing.T) {
 		w.api.change("box", func(h *v1alpha1.Host) { h.Spec.MaxPods = &pods })
 		after(5 * time.Second)
 		w.ready("box", ReasonChanged)
-		w.drives("box", func(r *Report) { r.Config, r.Pods = before, 3 })
+		w.manages("box", func(r *Report) { r.Config, r.Pods = before, 3 })
 		after(5 * time.Second)
 		w.ready("box", ReasonChanged)
 		if w.set["box"].MaxPods != 9 || before.MaxPods == 9 {
 			t.Errorf("the host of before has %d pods, the new one %d", before.MaxPods, w.set["box"].MaxPods)
 		}
-		w.drives("box")
+		w.manages("box")
 		after(5 * time.Second)
 		w.ready("box", ReasonNodeReady)
 
@@ -63,7 +63,7 @@ func TestHostIsManaged(t *testing.T) {
 		if w.sets != sets {
 			t.Error("a change of the deletion policy restarted the driver")
 		}
-		w.drives("box", func(r *Report) { *r = Report{Config: r.Config, Err: errors.New("no route to host")} })
+		w.manages("box", func(r *Report) { *r = Report{Config: r.Config, Err: errors.New("no route to host")} })
 		after(5 * time.Second)
 		w.ready("box", ReasonFailed, "no route to host")
 		if e := w.api.get("box").Status.LastError; e != "no route to host" {
@@ -144,7 +144,7 @@ func TestNodeOfAnother(t *testing.T) {
 		after(20 * time.Second)
 		w.ready("box", ReasonNodeTaken, "kubectl delete node box")
 		if h := w.api.get("box"); len(h.Finalizers) != 0 {
-			t.Errorf("a Host that is not driven has the finalizers %q", h.Finalizers)
+			t.Errorf("a Host that is not managed has the finalizers %q", h.Finalizers)
 		}
 		if w.wanted() != "back other" {
 			t.Errorf("wanted are %q: the node of before is this Host's own", w.wanted())
@@ -152,7 +152,7 @@ func TestNodeOfAnother(t *testing.T) {
 		testutil.Must(t, w.client.CoreV1().Nodes().Delete(t.Context(), "box", metav1.DeleteOptions{}))
 		after(20 * time.Second)
 		w.ready("box", ReasonStarting)
-		w.drives("other")
+		w.manages("other")
 		after(2 * time.Second)
 		w.ready("other", ReasonNodeReady)
 	})
@@ -210,25 +210,25 @@ func TestStatusIsWrittenSeldom(t *testing.T) {
 		w := newWorld(t, secret("box"))
 		w.api.change("box", same)
 		after(2 * time.Second)
-		w.drives("box")
+		w.manages("box")
 		after(2 * time.Second)
 		written := w.api.writes["box"]
 		for i := range 600 {
-			w.drives("box", func(r *Report) { r.Link.RTT = time.Duration(15+i%20) * time.Millisecond })
+			w.manages("box", func(r *Report) { r.Link.RTT = time.Duration(15+i%20) * time.Millisecond })
 			after(time.Second)
 		}
 		if got := w.api.writes["box"]; got != written {
 			t.Errorf("a steady link wrote %d times", got-written)
 		}
 		for i := range 600 {
-			w.drives("box", func(r *Report) { r.Pods = i })
+			w.manages("box", func(r *Report) { r.Pods = i })
 			after(time.Second)
 		}
 		if got := w.api.writes["box"] - written; got < 10 || got > 31 {
 			t.Errorf("ten minutes of pods wrote %d times", got)
 		}
 		after(time.Minute)
-		w.drives("box", func(r *Report) { r.Pods = 600; r.Link = &Link{Message: "cut"} })
+		w.manages("box", func(r *Report) { r.Pods = 600; r.Link = &Link{Message: "cut"} })
 		w.ready("box", ReasonLinkGrace, "cut")
 	})
 }
@@ -239,7 +239,7 @@ func TestHostThatNeverWas(t *testing.T) {
 		w := newWorld(t, secret("box"))
 		w.api.change("box", same)
 		after(2 * time.Second)
-		w.drives("box", func(r *Report) { *r = Report{Config: r.Config, Err: errors.New("no route to host")} })
+		w.manages("box", func(r *Report) { *r = Report{Config: r.Config, Err: errors.New("no route to host")} })
 		w.api.remove("box")
 		after(5 * time.Second)
 		if h := w.api.get("box"); h != nil {

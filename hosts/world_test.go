@@ -218,7 +218,7 @@ func newWorldOf(t *testing.T, shard Shard, objects ...runtime.Object) *world {
 	w := &world{t: t, api: newFakeAPI(), client: fake.NewClientset(objects...), ending: map[string]bool{}}
 	w.client.PrependReactor("create", "pods", w.evict)
 	var err error
-	w.source, err = New(Config{API: w.api, Client: w.client, Namespace: "ours", Template: template(t), Sink: w, Managed: w.driven, Release: w.empty, Shard: shard})
+	w.source, err = New(Config{API: w.api, Client: w.client, Namespace: "ours", Template: template(t), Sink: w, Managed: w.managed, Release: w.empty, Shard: shard})
 	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -242,7 +242,7 @@ func (w *world) wanted() string {
 	return strings.Join(slices.Sorted(maps.Keys(w.set)), " ")
 }
 
-func (w *world) driven(name string) bool {
+func (w *world) managed(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.set[name] != nil || w.ending[name]
@@ -303,8 +303,8 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-// drives reports for a driver that manages the host by the wanted config.
-func (w *world) drives(name string, change ...func(*Report)) {
+// manages reports for a driver that manages the host by the wanted config.
+func (w *world) manages(name string, change ...func(*Report)) {
 	w.mu.Lock()
 	cfg := w.set[name]
 	w.mu.Unlock()

@@ -79,7 +79,7 @@ func (c *claims) newest() *testClaim {
 }
 
 var (
-	errHeld  = &owner.RefusedError{Decision: owner.Decision{Kind: owner.HeldByOther, Problem: "another drives it"}}
+	errHeld  = &owner.RefusedError{Decision: owner.Decision{Kind: owner.HeldByOther, Problem: "another manages it"}}
 	errOther = &owner.RefusedError{Decision: owner.Decision{Kind: owner.OtherNode, Problem: "it is another node"}}
 	errGone  = fmt.Errorf("claim the host: %w", host.ErrUnreachable)
 )

@@ -42,7 +42,7 @@ const driverEnv = "BOWLINE_TEST_DRIVER"
 func TestMain(m *testing.M) {
 	if as := os.Getenv(driverEnv); as != "" {
 		klog.SetSlogLogger(slog.New(slog.DiscardHandler))
-		if err := drive(strings.Split(as, "\n")); err != nil {
+		if err := manage(strings.Split(as, "\n")); err != nil {
 			fmt.Fprintln(os.Stderr, as[:1], err)
 			os.Exit(1)
 		}
@@ -51,10 +51,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// drive is a driver: it takes the host when a line on standard input tells it to, and changes the
+// manage is a driver: it takes the host when a line on standard input tells it to, and changes the
 // host as fast as it can while its fence is open. Each change bears the driver's name and the
 // tenure.
-func drive(as []string) error {
+func manage(as []string) error {
 	name, address, key, hostKey, dir, socket := as[0], as[1], as[2], as[3], as[4], as[5]
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -251,7 +251,7 @@ func TestTakeovers(t *testing.T) {
 		}
 		before, did := asked.last(), lastLine(done)
 		testutil.Must(t, winner.take())
-		await(t, fmt.Sprintf("round %d: %s drives", round, winner.name), func() bool {
+		await(t, fmt.Sprintf("round %d: %s manages", round, winner.name), func() bool {
 			now := asked.last()
 			return now != before && strings.HasPrefix(now, winner.name)
 		})

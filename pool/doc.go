@@ -1,5 +1,5 @@
 // Package pool manages many hosts in one process, independently of each other: what one host does or
-// fails to do does not affect another. It knows hosts only by name and configuration; the Drive
+// fails to do does not affect another. It knows hosts only by name and configuration; the
 // function that it is given does the work.
 //
 // # The phases of a host

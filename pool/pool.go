@@ -12,14 +12,14 @@ import (
 	"github.com/bowline-k8s/bowline/notify"
 )
 
-// Drive manages one host until ctx ends. It must end then; until it has ended, no other driver
+// Manage manages one host until ctx ends. It must end then; until it has ended, no other driver
 // takes the host's claims. It must not modify h.
-type Drive func(ctx context.Context, h *config.Host) error
+type Manage func(ctx context.Context, h *config.Host) error
 
 // Options of a pool. The zero value suits hosts that come and go at run time.
 type Options struct {
 	// EndWhenAllFail ends Run with the errors of all hosts when one fails and no other one is
-	// driven or about to be.
+	// managed or about to be.
 	EndWhenAllFail bool
 	// Hostile reports whether a failure is, or may be, an attack of the host on the process. Such a
 	// host is quarantined. Nil: only a panic of the driver quarantines.
@@ -70,7 +70,7 @@ func (e *PanicError) Error() string { return fmt.Sprintf("the host's driver pani
 
 // Pool is the hosts of one process. Its methods may be called concurrently, Run only once.
 type Pool struct {
-	drive   Drive
+	manage  Manage
 	options Options
 	chance  func() float64 // [0, 1)
 
@@ -90,9 +90,9 @@ type Pool struct {
 }
 
 // New makes a pool without hosts.
-func New(drive Drive, o Options) *Pool {
+func New(manage Manage, o Options) *Pool {
 	return &Pool{
-		drive: drive, options: o, chance: rand.Float64,
+		manage: manage, options: o, chance: rand.Float64,
 		wake: notify.New(), ended: make(chan ending), changed: make(chan struct{}),
 		wanted: map[string]*config.Host{}, states: map[string]State{},
 		members: map[string]*member{}, holders: map[config.Claim]*member{},

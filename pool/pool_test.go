@@ -44,7 +44,7 @@ func exactly(p *Pool) *Pool {
 	return p
 }
 
-// forever drives until it is cancelled.
+// forever manages until it is cancelled.
 func forever(ctx context.Context, _ *config.Host) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -72,7 +72,7 @@ func TestOneHostFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var tries []time.Duration
-		driven := 0
+		managed := 0
 		began := time.Now()
 		p := exactly(New(func(ctx context.Context, h *config.Host) error {
 			mu.Lock()
@@ -81,7 +81,7 @@ func TestOneHostFails(t *testing.T) {
 				tries = append(tries, time.Since(began))
 				return errors.New("no runtime")
 			}
-			driven++
+			managed++
 			mu.Unlock()
 			defer mu.Lock()
 			return forever(ctx, h)
@@ -97,8 +97,8 @@ func TestOneHostFails(t *testing.T) {
 			t.Errorf("the bad host is %+v", b)
 		}
 		end()
-		if driven != 1 {
-			t.Errorf("the good host was started %d times", driven)
+		if managed != 1 {
+			t.Errorf("the good host was started %d times", managed)
 		}
 		want := []time.Duration{0, 5, 15, 35, 75, 135, 195}
 		for i := range want {

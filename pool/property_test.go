@@ -73,7 +73,7 @@ func (j *checker) set(p *Pool, hosts map[string]*config.Host) {
 	p.Set(hosts)
 }
 
-func (j *checker) drive(ctx context.Context, h *config.Host) error {
+func (j *checker) manage(ctx context.Context, h *config.Host) error {
 	run := *h // a pointer unique to this run
 	j.mu.Lock()
 	if j.over {
@@ -121,11 +121,11 @@ func (j *checker) settled(p *Pool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	states := p.States()
-	driven := map[string]int{}
+	managed := map[string]int{}
 	for _, name := range j.live {
-		driven[name]++
+		managed[name]++
 	}
-	for name := range driven {
+	for name := range managed {
 		if j.wanted[name] == nil {
 			j.blame("%s is managed, and not wanted", name)
 		}
@@ -139,8 +139,8 @@ func (j *checker) settled(p *Pool) {
 		s := states[name]
 		switch conducts[h.Labels["conduct"]].fails {
 		case 0:
-			if s.Phase != Managed || driven[name] != 1 || s.Err != nil {
-				j.blame("%s is %+v with %d drivers", name, s, driven[name])
+			if s.Phase != Managed || managed[name] != 1 || s.Err != nil {
+				j.blame("%s is %+v with %d drivers", name, s, managed[name])
 			}
 		default:
 			if s.Err == nil || s.Phase != Managed && s.Phase != Failed {
@@ -215,7 +215,7 @@ func TestWhateverIsWanted(t *testing.T) {
 		}
 		j := &checker{changes: map[string]time.Time{}, live: map[*config.Host]string{}, claimed: map[config.Claim]string{}}
 		synctest.Test(t, func(t *testing.T) {
-			p := New(j.drive, Options{})
+			p := New(j.manage, Options{})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- p.Run(ctx) }()

@@ -188,14 +188,14 @@ func (p *Pool) start(ctx context.Context, m *member, now time.Time) {
 	go func() { p.ended <- ending{m, p.safely(ctx, host)} }()
 }
 
-// safely drives a host, and turns a panic into an error of that host alone.
+// safely manages a host, and turns a panic into an error of that host alone.
 func (p *Pool) safely(ctx context.Context, h *config.Host) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = &PanicError{r, debug.Stack()}
 		}
 	}()
-	return p.drive(ctx, h)
+	return p.manage(ctx, h)
 }
 
 // hostile reports whether a driver's error quarantines the host.
@@ -242,7 +242,7 @@ func (p *Pool) note(ctx context.Context, e ending) (failed bool) {
 	return true
 }
 
-// logFailure logs why the host is not driven, and until when.
+// logFailure logs why the host is not managed, and until when.
 func (m *member) logFailure(log klog.Logger) {
 	in := time.Until(m.due).Round(100 * time.Millisecond)
 	if m.state.Phase == Failed {

@@ -11,15 +11,15 @@ import (
 )
 
 func TestCheckOwn(t *testing.T) {
-	driven := v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{KubeletVersion: "v1.37.1", OSImage: "Debian"}}
+	managed := v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{KubeletVersion: "v1.37.1", OSImage: "Debian"}}
 	for name, c := range map[string]struct {
 		annotations map[string]string
 		status      v1.NodeStatus
 		ours        bool
 	}{
-		"a kubelet's":                {nil, driven, false},
-		"another mark":               {map[string]string{AnnotationDriver: "other"}, driven, false},
-		"ours":                       {map[string]string{AnnotationDriver: "bowline"}, driven, true},
+		"a kubelet's":                {nil, managed, false},
+		"another mark":               {map[string]string{AnnotationDriver: "other"}, managed, false},
+		"ours":                       {map[string]string{AnnotationDriver: "bowline"}, managed, true},
 		"made before its machine":    {nil, v1.NodeStatus{}, true},
 		"ours, not yet reported for": {map[string]string{AnnotationDriver: "bowline"}, v1.NodeStatus{}, true},
 	} {

@@ -22,11 +22,11 @@ import (
 // machine back, it reports again.
 func TestStandbyAfterLosingTheHost(t *testing.T) {
 	client := fake.NewSimpleClientset()
-	var drives atomic.Bool
-	drives.Store(true)
+	var manages atomic.Bool
+	manages.Store(true)
 	n, err := New(Config{Client: client, LeaseClient: client, Recorder: record.NewFakeRecorder(100), Loop: &loop{}, Held: &loop{},
 		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts()},
-		Instance: "first", HoldsHost: drives.Load, RepairInterval: 10 * time.Millisecond, LeaseDuration: time.Hour})
+		Instance: "first", HoldsHost: manages.Load, RepairInterval: 10 * time.Millisecond, LeaseDuration: time.Hour})
 	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -49,7 +49,7 @@ func TestStandbyAfterLosingTheHost(t *testing.T) {
 		return err == nil && node.Annotations[AnnotationInstance] == "first"
 	})
 
-	drives.Store(false)
+	manages.Store(false)
 	theirs := get()
 	theirs.Annotations[AnnotationInstance] = "second"
 	theirs.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "second's"}}
@@ -84,7 +84,7 @@ func TestStandbyAfterLosingTheHost(t *testing.T) {
 		t.Errorf("condition %+v", c)
 	}
 
-	drives.Store(true)
+	manages.Store(true)
 	n.Resume()
 	testutil.Eventually(t, "its own words", func() bool {
 		node := get()

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/provider"
 )
 
-// script drives a State as a Reporter does, and notes each change of Ready.
+// script calls a State as a Reporter does, and notes each change of Ready.
 type script struct {
 	State
 	began, now time.Time

@@ -69,7 +69,7 @@ this node before, and runs its static pods meanwhile.`,
 				return err
 			}
 			hosts := pool.New(func(ctx context.Context, h *config.Host) error {
-				return known.Drive(ctx, h, hook)
+				return known.Manage(ctx, h, hook)
 			}, pool.Options{EndWhenAllFail: cfg.HostObjects == nil, Hostile: fleet.IsHostile}) // Host objects may be created at any time
 			all.Begin(hosts.Set)
 			ready := func() error { return nil } // the file has been read

@@ -33,7 +33,7 @@ func testSlices(t *testing.T, m *machine) {
 		t.Errorf("children of a slice that is not there: %v, %v", list, err)
 	}
 	if !m.isRoot || !m.exists(t, "/run/systemd/system") {
-		t.Skip("systemd does not drive this machine, or not for us")
+		t.Skip("systemd does not manage this machine, or not for us")
 	}
 	t.Cleanup(func() {
 		if err := m.h.RemoveCgroup(ctx, top, true); err != nil {

@@ -135,7 +135,7 @@ func befall(t *testing.T, hosts int, script []happening) (wrong []string) {
 	}
 	for h := range w.locks {
 		if w.hosts[h] == nil {
-			blame("%s is no more, and driven", h)
+			blame("%s is no more, and managed", h)
 		}
 	}
 	for name, l := range w.server.leases {

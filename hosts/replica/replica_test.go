@@ -43,7 +43,7 @@ func TestSecondReplica(t *testing.T) {
 		}
 		w.after(time.Minute)
 		w.want("a:5 b:5")
-		t.Logf("the longest that a host was not driven is %s, %d at most at once", w.worst, w.most)
+		t.Logf("the longest that a host was not managed is %s, %d at most at once", w.worst, w.most)
 		if n := w.moves(); n != 5 || w.most != 1 || w.worst > 2*time.Second || len(w.both) > 0 {
 			t.Errorf("%d moves, %d hosts at once, for %s at most, both had %v", n, w.most, w.worst, w.both)
 		}
@@ -65,9 +65,9 @@ func TestKilled(t *testing.T) {
 				b.kill(locks)
 				w.after(20 * time.Second)
 				w.want("a:15 b:0 c:15")
-				t.Logf("the longest that a host was not driven is %s", w.worst)
+				t.Logf("the longest that a host was not managed is %s", w.worst)
 				if n := w.moves(); n != 10 || w.worst > 20*time.Second || w.worst < 5*time.Second || len(w.both) > 0 {
-					t.Errorf("%d moves, not driven for %s at most, both had %v", n, w.worst, w.both)
+					t.Errorf("%d moves, not managed for %s at most, both had %v", n, w.worst, w.both)
 				}
 				w.start("d")
 				w.after(2 * time.Minute)
@@ -92,7 +92,7 @@ func TestComesBack(t *testing.T) {
 		w.after(time.Minute)
 		w.want("a:0 b:3 a:3")
 		if n := w.moves(); n != 3 || w.worst > 5*time.Second {
-			t.Errorf("%d were taken again, and not driven for %s", n, w.worst)
+			t.Errorf("%d were taken again, and not managed for %s", n, w.worst)
 		}
 	})
 }
@@ -125,7 +125,7 @@ func TestAPIServerAway(t *testing.T) {
 						w.after(3 * time.Minute)
 						w.want("a:3 b:3 c:3")
 						if n := w.moves(); n != 0 || w.most != 0 {
-							t.Errorf("%d moves, %d hosts not driven", n, w.most)
+							t.Errorf("%d moves, %d hosts not managed", n, w.most)
 						}
 					}
 				})
@@ -246,7 +246,7 @@ func TestRollingUpgrade(t *testing.T) {
 		}
 		w.after(3 * time.Minute)
 		w.want("a1:0 b1:0 c1:0 a2:4 b2:4 c2:4")
-		t.Logf("the longest that a host was not driven is %s, %d at most at once", w.worst, w.most)
+		t.Logf("the longest that a host was not managed is %s, %d at most at once", w.worst, w.most)
 		if n := w.moves(); n != 12 || w.most != 1 || w.worst > 2*time.Second || len(w.both) > 0 {
 			t.Errorf("%d moves, %d hosts at once, for %s at most, both had %v", n, w.most, w.worst, w.both)
 		}

@@ -156,7 +156,7 @@ func (w *wire) Update(ctx context.Context, l *coordinationv1.Lease, _ metav1.Upd
 	if err != nil {
 		return nil, err
 	}
-	if host, ok := strings.CutPrefix(l.Name, hostPrefix); ok && holder(was) == w.by.name && (w.by.driven(host) || w.by.At(host)) {
+	if host, ok := strings.CutPrefix(l.Name, hostPrefix); ok && holder(was) == w.by.name && (w.by.managed(host) || w.by.At(host)) {
 		w.by.w.t.Errorf("%s gives %s to %s, and is at it still", w.by.name, host, holder(l))
 	}
 	return w.put(watch.Modified, l), nil
@@ -294,7 +294,7 @@ func (w *world) start(name string) *member {
 		drivers: map[string]context.CancelFunc{}, busy: map[string]time.Time{}}
 	m.wire.by = m
 	var err error
-	m.r, err = New(Config{Name: name, Leases: m.wire, Sink: m, Managed: m.driven})
+	m.r, err = New(Config{Name: name, Leases: m.wire, Sink: m, Managed: m.managed})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -363,7 +363,7 @@ func (m *member) At(name string) bool {
 	return time.Now().Before(m.busy[name])
 }
 
-func (m *member) driven(name string) bool {
+func (m *member) managed(name string) bool {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
 	return m.drivers[name] != nil
@@ -374,11 +374,11 @@ func (m *member) Set(hosts map[string]*config.Host) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
 	m.set = hosts
-	m.drive()
+	m.manage()
 }
 
-// drive starts and stops drivers. The caller holds mu.
-func (m *member) drive() {
+// manage starts and stops drivers. The caller holds mu.
+func (m *member) manage() {
 	for name, cancel := range m.drivers {
 		if m.set[name] == nil {
 			cancel()
@@ -408,7 +408,7 @@ func (m *member) drive() {
 			defer m.w.mu.Unlock()
 			m.w.free(func(host string, by *member) bool { return host == name && by == m })
 			delete(m.drivers, name)
-			m.drive()
+			m.manage()
 		}()
 	}
 }
@@ -528,7 +528,7 @@ func (w *world) want(counts string) {
 	for h := range w.hosts {
 		l, by := w.server.leases[leaseName(h)], w.locks[h]
 		if l == nil || by == nil || holder(l) != by.name {
-			w.t.Errorf("after %s: the Lease of %s is %v, driven it is by %v", w.since(), h, l, by)
+			w.t.Errorf("after %s: the Lease of %s is %v, managed it is by %v", w.since(), h, l, by)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestEveryVersionsOwner(t *testing.T) {
 			ClusterUID: "another-by-now", Witnesses: Witnesses{Service: cluster}, NodeName: "n1", Instance: "i", StartedAt: time.Unix(1, 0)})
 		testutil.Must(t, err)
 		if claim.Stamp() != cluster+"/n1" || claim.Found().Ours != 1 {
-			t.Errorf("driven as %s: %+v", claim.Stamp(), claim.Found())
+			t.Errorf("managed as %s: %+v", claim.Stamp(), claim.Found())
 		}
 		data, err := h.ReadFile(t.Context(), FilePath(root), maxRecord)
 		testutil.Must(t, err)

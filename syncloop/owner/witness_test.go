@@ -62,7 +62,7 @@ func TestEveryWitness(t *testing.T) {
 						t.Errorf("Service %v, Node %v, CA %v, running %d: %s, want %s", s, n, b, running, d.Kind, want)
 					}
 					if d.Kind == Accepted && (d.Identity.Stamp() != "stable/n1" || d.Ours != len(e.Sandboxes)) {
-						t.Errorf("Service %v, Node %v, CA %v, running %d: driven as %s, %d ours", s, n, b, running, d.Identity, d.Ours)
+						t.Errorf("Service %v, Node %v, CA %v, running %d: managed as %s, %d ours", s, n, b, running, d.Identity, d.Ours)
 					}
 				}
 			}
@@ -118,7 +118,7 @@ func TestServiceIsRecreated(t *testing.T) {
 			}
 			claim = take(t, c2)
 			if claim.Stamp() != "c1/n1" || claim.Found().Ours != 1 || claim.Found().Foreign != 0 {
-				t.Errorf("driven as %s, found %+v", claim.Stamp(), claim.Found())
+				t.Errorf("managed as %s, found %+v", claim.Stamp(), claim.Found())
 			}
 			data, err := os.ReadFile(path)
 			file, bad := ParseRecord(data)

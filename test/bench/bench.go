@@ -60,8 +60,8 @@ func (b *bench) wants(system string) bool {
 	if system == sysBare && b.runtime != runtimeContainerd {
 		return false
 	}
-	_, far := remoteDelay[system]
-	return b.only == "" || b.only == system || b.only == onlyRemote && (far || system == sysBowline)
+	_, remote := remoteDelay[system]
+	return b.only == "" || b.only == system || b.only == onlyRemote && (remote || system == sysBowline)
 }
 
 // repetition measures each system once, each on a fresh host.
@@ -131,13 +131,13 @@ func (b *bench) begin(ctx context.Context, system string) (r running, err error)
 		return r, err
 	}
 	start := b.startKubelet
-	delay, far := remoteDelay[system]
-	if far {
+	delay, remote := remoteDelay[system]
+	if remote {
 		if r.wire, err = labtest.NewWire(b.lab.host().SSH.Address); err != nil {
 			return r, err
 		}
 		r.wire.Delay(delay)
-		start = func(ctx context.Context) (int, func() error, error) { return b.startFar(ctx, r.wire) }
+		start = func(ctx context.Context) (int, func() error, error) { return b.startRemote(ctx, r.wire) }
 	} else if system == sysBowline {
 		start = func(ctx context.Context) (int, func() error, error) {
 			return b.startBowline(ctx, b.lab.host().RuntimeSocket)
@@ -146,14 +146,14 @@ func (b *bench) begin(ctx context.Context, system string) (r running, err error)
 	}
 	pid, stop, err := start(ctx)
 	if err != nil {
-		if far {
+		if remote {
 			r.wire.Close()
 		}
 		return r, err
 	}
 	r.pid, r.stop = pid, func() error {
 		err := stop()
-		if far {
+		if remote {
 			r.wire.Close()
 		}
 		return err
@@ -163,7 +163,7 @@ func (b *bench) begin(ctx context.Context, system string) (r running, err error)
 
 // agent measures Bowline or the kubelet.
 func (b *bench) agent(ctx context.Context, system string) (r result, err error) {
-	delay, far := remoteDelay[system]
+	delay, remote := remoteDelay[system]
 	begun, err := b.begin(ctx, system)
 	if err != nil {
 		return r, err
@@ -214,7 +214,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	}
 	r.agentWork, r.runtimeWork = busy.agent+busyDown.agent, busy.runtime+busyDown.runtime
 	waitForIdle(ctx)
-	if far {
+	if remote {
 		if b.idle > 0 && delay == 0 && len(b.results[system]) == 0 { // takes minutes and varies little
 			if r.link, err = b.linkCost(ctx, client, wire); err != nil {
 				return r, err
@@ -321,7 +321,7 @@ func (b *bench) startBowline(ctx context.Context, socket string) (pid int, stop 
 	if err != nil {
 		return 0, nil, err
 	}
-	return b.drive(b.lab.Exec(ctx, theHost, b.bowline, "run", "--config", file, "--health-address", h.IP+healthPort))
+	return b.launch(b.lab.Exec(ctx, theHost, b.bowline, "run", "--config", file, "--health-address", h.IP+healthPort))
 }
 
 // config writes a BowlineConfiguration for the host. endpoint holds the lines that say how to reach
@@ -346,8 +346,8 @@ hosts:
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }
 
-// drive starts a command line of Bowline.
-func (b *bench) drive(cmd *exec.Cmd) (pid int, stop func() error, err error) {
+// launch starts a command line of Bowline.
+func (b *bench) launch(cmd *exec.Cmd) (pid int, stop func() error, err error) {
 	log, err := os.Create(filepath.Join(b.lab.Dir, "bench-bowline.log"))
 	if err != nil {
 		return 0, nil, err

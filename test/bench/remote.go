@@ -37,8 +37,8 @@ type linkCost struct {
 	scrape float64 // one GET of the node's /metrics
 }
 
-// startFar starts the program under test outside the host and connects it over wire.
-func (b *bench) startFar(ctx context.Context, wire *labtest.Wire) (pid int, stop func() error, err error) {
+// startRemote starts the program under test outside the host and connects it over wire.
+func (b *bench) startRemote(ctx context.Context, wire *labtest.Wire) (pid int, stop func() error, err error) {
 	h := b.lab.host()
 	key, err := os.ReadFile(h.SSH.HostKey)
 	if err != nil {
@@ -51,7 +51,7 @@ func (b *bench) startFar(ctx context.Context, wire *labtest.Wire) (pid int, stop
 	}
 	cmd := exec.CommandContext(ctx, b.bowline, "run", "--config", file)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return b.drive(cmd)
+	return b.launch(cmd)
 }
 
 // onePod measures the time from the request for a pod with a token, a configMap and two containers
@@ -215,21 +215,21 @@ func remoteTable(b *bench) [][]string {
 			values[s] = v
 			line = append(line, r.show(v))
 		}
-		near, far := values[sysBowline], values[sysSSH]
-		if near == 0 || far == 0 {
+		local, remote := values[sysBowline], values[sysSSH]
+		if local == 0 || remote == 0 {
 			table = append(table, append(line, "-", ""))
 			continue
 		}
 		aim := ""
 		if r.of != 0 {
-			aim = verdict(fmt.Sprintf("≤ %.2f", r.of), far <= r.of*near)
+			aim = verdict(fmt.Sprintf("≤ %.2f", r.of), remote <= r.of*local)
 		}
-		table = append(table, append(line, fmt.Sprintf("%.2f", far/near), aim))
+		table = append(table, append(line, fmt.Sprintf("%.2f", remote/local), aim))
 	}
 	one := func(r result) float64 { return r.one.Seconds() }
-	if far, ok := median(b.results[sysSSH50], one); ok {
-		near, _ := median(b.results[sysSSH], one)
-		trips := (far - near) / 0.1
+	if slow, ok := median(b.results[sysSSH50], one); ok {
+		quick, _ := median(b.results[sysSSH], one)
+		trips := (slow - quick) / 0.1
 		table = append(table, []string{"round trips of that pod: (at 50 ms - at 0 ms) / 100 ms", "", fmt.Sprintf("%.1f", trips), "", "", "", verdict("≤ 12", trips <= 12)})
 	}
 	if b.options.idle > 0 {

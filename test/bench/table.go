@@ -117,9 +117,9 @@ func writeTable(w io.Writer, b *bench) {
 	if len(table) > 1 {
 		labtest.Table(w, table)
 	}
-	if far := remoteTable(b); far != nil {
+	if remote := remoteTable(b); remote != nil {
 		fmt.Fprintln(w)
-		labtest.Table(w, far)
+		labtest.Table(w, remote)
 	}
 }
 

@@ -39,9 +39,9 @@ func (n *node) settle(ctx context.Context, name string) (*resident, error) {
 	return r, r.witness.lives(ctx, true)
 }
 
-// driven waits until a process that began after the mark has probed the pod, which shows that it
+// managed waits until a process that began after the mark has probed the pod, which shows that it
 // has adopted the pod. It returns the process's calls until then.
-func (r *resident) driven(ctx context.Context, begins int) ([]entry, error) {
+func (r *resident) managed(ctx context.Context, begins int) ([]entry, error) {
 	var calls []entry
 	err := labtest.Until(ctx, patience, "the next process to probe the pod", func(context.Context) error {
 		began := 0
@@ -87,7 +87,7 @@ func (r *resident) restart(ctx context.Context, f *fault) []string {
 			begins = 2
 		}
 	}
-	if _, err := r.driven(ctx, begins); err != nil {
+	if _, err := r.managed(ctx, begins); err != nil {
 		bad = append(bad, err.Error())
 	}
 	return append(bad, r.check()...)
@@ -182,7 +182,7 @@ func (a *arena) testAdoption(t *testing.T) {
 			if bad := r.restart(t.Context(), nil); len(bad) > 0 {
 				t.Errorf("restarted without a fault, on %s: %q", n.name, bad)
 			}
-			calls, err := r.driven(t.Context(), 1)
+			calls, err := r.managed(t.Context(), 1)
 			if err != nil {
 				t.Error(err)
 			}

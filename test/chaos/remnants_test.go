@@ -53,7 +53,7 @@ func (n *node) remnants(ctx context.Context, name string, f *fault) []string {
 	}
 	n.kill() // a new process looks for shims
 	var bad []string
-	if _, err := r.driven(ctx, 1); err != nil {
+	if _, err := r.managed(ctx, 1); err != nil {
 		bad = append(bad, err.Error())
 	}
 	if err := labtest.Until(ctx, patience, "the shim to be ended", func(context.Context) error {

@@ -32,7 +32,7 @@ type crowd struct {
 	namespace string
 	watch     *readyWatch
 	unwatch   context.CancelFunc
-	driven    int
+	managed   int
 	empty     int64 // resident bytes with the first host only
 	steps     []step
 	rounds    []round
@@ -97,7 +97,7 @@ func begin(ctx context.Context, o options) (c *crowd, err error) {
 		return c, fmt.Errorf("%w\n%s", err, c.bowline.LogTail(2000))
 	}
 	u, err := c.usage(ctx)
-	c.empty, c.driven = u.memory, 1
+	c.empty, c.managed = u.memory, 1
 	return c, err
 }
 
@@ -152,8 +152,8 @@ func (c *crowd) configure(n int) error {
 // step adds hosts until there are n, and fills them with pods.
 func (c *crowd) step(ctx context.Context, n int) (s step, err error) {
 	s = step{hosts: n, pods: n * c.pods}
-	fresh := c.farm.Machines[c.driven:n]
-	if c.driven == 1 {
+	fresh := c.farm.Machines[c.managed:n]
+	if c.managed == 1 {
 		fresh = c.farm.Machines[:n] // the first host has no pods yet
 	}
 	began := time.Now()
@@ -165,7 +165,7 @@ func (c *crowd) step(ctx context.Context, n int) (s step, err error) {
 			return s, fmt.Errorf("%w\n%s", err, c.bowline.LogTail(2000))
 		}
 	}
-	s.up, c.driven = time.Since(began), n
+	s.up, c.managed = time.Since(began), n
 	if s.bare, err = c.usage(ctx); err != nil {
 		return s, err
 	}

@@ -34,7 +34,7 @@ func percentile(sorted []time.Duration, p float64) time.Duration {
 // other hosts swallow everything. It starts at the moment that these begin to swallow, so that the
 // measurement includes the seconds before a dead link is detected.
 func (c *crowd) compare(ctx context.Context) error {
-	machines := c.farm.Machines[:c.driven]
+	machines := c.farm.Machines[:c.managed]
 	dead, good := machines[:c.silent], machines[c.silent:]
 	for range 2 {
 		if err := c.timed(ctx, good, 0); err != nil {
@@ -112,7 +112,7 @@ func (c *crowd) timed(ctx context.Context, machines []*farm.Machine, silent int)
 	}
 	slices.Sort(r.took)
 	c.rounds = append(c.rounds, r)
-	fmt.Fprintf(os.Stderr, "%d of %d hosts half-open: a pod's start on the others p50 %s p99 %s; load %s\n", silent, c.driven,
+	fmt.Fprintf(os.Stderr, "%d of %d hosts half-open: a pod's start on the others p50 %s p99 %s; load %s\n", silent, c.managed,
 		percentile(r.took, 0.5).Round(time.Millisecond), percentile(r.took, 0.99).Round(time.Millisecond), labtest.Load())
 	return nil
 }

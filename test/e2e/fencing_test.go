@@ -209,7 +209,7 @@ func TestTwoDrivers(t *testing.T) {
 				d.wire.Close()
 			}
 		}()
-		drives := func(n int) {
+		manages := func(n int) {
 			name := fmt.Sprintf("round-%d", n)
 			create(t, ns, fmt.Sprintf("metadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 0\n  containers: [{name: main, image: $TOOLBOX, command: [sleep, infinity]}]\n", name))
 			ready(t, ns, name)
@@ -217,7 +217,7 @@ func TestTwoDrivers(t *testing.T) {
 		now := start(0)
 		counted(t, ns, "lives", dir, 1)
 		before := readyPods(t, ns, "lives", 1, 3*time.Minute)
-		drives(0)
+		manages(0)
 		for round := 1; round <= rounds; round++ {
 			former := now
 			if round%2 == 1 {
@@ -226,7 +226,7 @@ func TestTwoDrivers(t *testing.T) {
 				former.wire.Swallow()
 			}
 			now = start(round)
-			drives(round)
+			manages(round)
 			// The former one takes its link for down, and may still reach the API server: the
 			// node's status must be that of the active one.
 			until(t, "the node's link is up", wantCondition("LinkUp", v1.ConditionTrue))

@@ -191,7 +191,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(beside.UID)},
 		State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}})
 	testutil.Must(t, err)
-	equal(t, "running containers of the pod on the machine that is not driven any more", len(list), 1)
+	equal(t, "running containers of the pod on the machine that is not managed any more", len(list), 1)
 	if _, err := p.lab.Client.CoreV1().Nodes().Get(t.Context(), "host2", metav1.GetOptions{}); err != nil {
 		t.Errorf("its node: %v", err)
 	}

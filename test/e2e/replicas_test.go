@@ -66,7 +66,7 @@ func TestReplicas(t *testing.T) {
 		}
 		who := ptr.Deref(l.Spec.HolderIdentity, "")
 		log, err := os.ReadFile(filepath.Join(p.lab.Dir, "replica-"+who+".log"))
-		if err != nil || !drives(string(log), machine) {
+		if err != nil || !manages(string(log), machine) {
 			return "", fmt.Errorf("%s is with %q, which does not manage it yet: %v", machine, who, err)
 		}
 		return who, nil
@@ -168,8 +168,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// drives reports whether a process's log shows that it has taken a machine since it last got it.
-func drives(log, machine string) bool {
+// manages reports whether a process's log shows that it has taken a machine since it last got it.
+func manages(log, machine string) bool {
 	given := strings.LastIndex(log, fmt.Sprintf("Acquired the host\" host=%q", machine))
 	return given >= 0 && len(linesOf(log[given:], "Manages the host", fmt.Sprintf("host=%q", machine))) > 0
 }

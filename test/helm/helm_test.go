@@ -65,7 +65,7 @@ func TestChart(t *testing.T) {
 	c.run(c.helm, "test", "bowline", "-n", namespace, "--timeout", patience)
 	step("helm test passes")
 	c.replicaEnds(first)
-	step("a replica has ended, and the other drives the node")
+	step("a replica has ended, and the other manages the node")
 
 	c.link(first, false)
 	if out, err := c.command(c.helm, "test", "bowline", "-n", namespace, "--timeout", "15s"); err == nil {

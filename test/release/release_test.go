@@ -130,7 +130,7 @@ func handOver(t *testing.T, name string, remote bool) {
 	wants(t, w.host(t, "prepare", "--dry-run"), 0, "There is nothing to fix")
 	foreign.unharmed(t, "after prepare")
 
-	drive(t, w)
+	manage(t, w)
 	foreign.unharmed(t, "beside pods")
 
 	flags := []string{}
@@ -169,8 +169,8 @@ func handOver(t *testing.T, name string, remote bool) {
 // shared is a directory that a pod writes to by hostPath.
 func shared(name string) string { return filepath.Join(lab.Dir, name+"-shared") }
 
-// drive makes the machine a node, runs a pod on it, and stops the driver.
-func drive(t *testing.T, w way) {
+// manage makes the machine a node, runs a pod on it, and stops the driver.
+func manage(t *testing.T, w way) {
 	t.Helper()
 	ctx, name := t.Context(), w.box.name
 	testutil.Must(t, os.Mkdir(shared(name), 0o777))

@@ -157,7 +157,7 @@ var pods = map[string]struct {
 
 // node makes the machine a node of the lab and checks the limits of its cgroups.
 func node(t *testing.T, machine *Machine, lab *labtest.Lab, driver string, version int) {
-	d, began := drive(t, machine, lab, driver, "podPidsLimit: 300"), time.Now()
+	d, began := manage(t, machine, lab, driver, "podPidsLimit: 300"), time.Now()
 	ctx, name, bowline, until := t.Context(), d.name, d.bowline, d.until
 	api := lab.Client.CoreV1().Pods("default")
 	named := tree{driver}

@@ -29,7 +29,7 @@ func devices(t *testing.T, machine *Machine, lab *labtest.Lab) {
 		# A mount count of one, and the word that it was not unmounted: fsck is to look.
 		tune2fs -c 1 -C 5 /srv/torn-device >/dev/null`)
 	testutil.Must(t, err)
-	d := drive(t, machine, lab, "systemd")
+	d := manage(t, machine, lab, "systemd")
 	xfs := "xfs"
 	d.local(t, "raw", v1.PersistentVolumeBlock, nil)
 	d.local(t, "empty", v1.PersistentVolumeFilesystem, nil)
@@ -141,7 +141,7 @@ spec:
 }
 
 // local makes a claim that is bound to a disk of the machine.
-func (d *driven) local(t *testing.T, name string, mode v1.PersistentVolumeMode, fsType *string) {
+func (d *managed) local(t *testing.T, name string, mode v1.PersistentVolumeMode, fsType *string) {
 	t.Helper()
 	core, none := d.lab.Client.CoreV1(), ""
 	size, access := v1.ResourceList{v1.ResourceStorage: resource.MustParse("300Mi")}, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}

@@ -33,7 +33,7 @@ func shares(t *testing.T, machine *Machine) {
 // that refuses, and with one that goes away before the pod does.
 func nfs(t *testing.T, machine *Machine, lab *labtest.Lab) {
 	shares(t, machine)
-	d := drive(t, machine, lab, "systemd")
+	d := manage(t, machine, lab, "systemd")
 	core, ctx := lab.Client.CoreV1(), t.Context()
 	source := &v1.NFSVolumeSource{Server: "127.0.0.1", Path: "/srv/share"}
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}

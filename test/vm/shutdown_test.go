@@ -23,7 +23,7 @@ func TestShutdown(t *testing.T) {
 		t.Skip("the machine that runs is to go on running")
 	}
 	machine, lab := boot(t, 2), cluster(t)
-	d := drive(t, machine, lab, "systemd", "shutdownGracePeriod: 90s", "shutdownGracePeriodCriticalPods: 40s",
+	d := manage(t, machine, lab, "systemd", "shutdownGracePeriod: 90s", "shutdownGracePeriodCriticalPods: 40s",
 		"staticPodPath: /etc/kubernetes/manifests", "fileCheckFrequency: 1s")
 	ctx := t.Context()
 	d.until(t, "logind knows who wants it to wait", func(ctx context.Context) error {
@@ -82,7 +82,7 @@ spec:
 }
 
 // says checks that the node's Ready condition has this status and message.
-func (d *driven) says(ctx context.Context, status v1.ConditionStatus, message string) error {
+func (d *managed) says(ctx context.Context, status v1.ConditionStatus, message string) error {
 	n, err := d.lab.Client.CoreV1().Nodes().Get(ctx, d.name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (d *driven) says(ctx context.Context, status v1.ConditionStatus, message st
 
 // ended checks that both pods ended by themselves before the machine went down, the critical one
 // after the other.
-func (d *driven) ended(t *testing.T, pod, critical string) {
+func (d *managed) ended(t *testing.T, pod, critical string) {
 	t.Helper()
 	var at []time.Time
 	for _, name := range []string{pod, critical} {

@@ -42,7 +42,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{/* What is true of all pods here: they may do nothing on the machine that they run on,
-     and do not run on one that Bowline drives. */}}
+     and do not run on one that Bowline manages. */}}
 {{- define "bowline.pod" -}}
 securityContext:
   runAsNonRoot: true

@@ -16,19 +16,19 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// driven is the machine as a node of the lab, managed by a Bowline beside both.
-type driven struct {
+// managed is the machine as a node of the lab, managed by a Bowline beside both.
+type managed struct {
 	machine *Machine
 	lab     *labtest.Lab
 	bowline *labtest.Bowline
 	name    string // of the node
 }
 
-// drive starts containerd on the machine and a Bowline for it, and waits until the node is ready
+// manage starts containerd on the machine and a Bowline for it, and waits until the node is ready
 // for pods. extra are lines of its configuration. Everything ends with the test.
-func drive(t *testing.T, machine *Machine, lab *labtest.Lab, driver string, extra ...string) *driven {
+func manage(t *testing.T, machine *Machine, lab *labtest.Lab, driver string, extra ...string) *managed {
 	t.Helper()
-	d := &driven{machine: machine, lab: lab, name: lab.Status.Hosts[0].Name}
+	d := &managed{machine: machine, lab: lab, name: lab.Status.Hosts[0].Name}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(cancel)
 	testutil.Must(t, machine.Containerd(ctx, lab, driver))
@@ -51,12 +51,12 @@ func drive(t *testing.T, machine *Machine, lab *labtest.Lab, driver string, extr
 	return d
 }
 
-func (d *driven) until(t *testing.T, what string, condition func(context.Context) error) {
+func (d *managed) until(t *testing.T, what string, condition func(context.Context) error) {
 	t.Helper()
 	testutil.Must(t, labtest.Until(t.Context(), patience, what, condition))
 }
 
-func (d *driven) ready(ctx context.Context) error {
+func (d *managed) ready(ctx context.Context) error {
 	n, err := d.lab.Client.CoreV1().Nodes().Get(ctx, d.name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (d *driven) ready(ctx context.Context) error {
 }
 
 // create makes a pod of a manifest in the namespace default.
-func (d *driven) create(t *testing.T, text string) {
+func (d *managed) create(t *testing.T, text string) {
 	t.Helper()
 	p := &v1.Pod{}
 	testutil.Must(t, yaml.UnmarshalStrict([]byte(text), p))
@@ -79,7 +79,7 @@ func (d *driven) create(t *testing.T, text string) {
 }
 
 // runs waits until the pods are ready.
-func (d *driven) runs(t *testing.T, names ...string) {
+func (d *managed) runs(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		_, err := d.lab.PodReady(t.Context(), "default", name, patience)
@@ -88,7 +88,7 @@ func (d *driven) runs(t *testing.T, names ...string) {
 }
 
 // release releases the machine and deletes the node.
-func (d *driven) release(t *testing.T) {
+func (d *managed) release(t *testing.T) {
 	t.Helper()
 	d.bowline.Kill()
 	program, err := labtest.BuiltBowline()
