@@ -10,19 +10,28 @@ import (
 //go:embed scripts/*.sh
 var scriptFiles embed.FS
 
-// load concatenates the prelude and the scripts without their whole-line comments, because the
-// text is in the arguments of a process on the host.
+var prelude = script("prelude")
+
+// load concatenates the prelude and the scripts.
 func load(names ...string) string {
+	texts := []string{prelude}
+	for _, n := range names {
+		texts = append(texts, script(n))
+	}
+	return strings.Join(texts, "")
+}
+
+// script returns a script without its whole-line comments, because the text is in the arguments of a
+// process on the host.
+func script(name string) string {
+	data, err := scriptFiles.ReadFile("scripts/" + name + ".sh")
+	if err != nil {
+		panic(err) // a misspelt name in this file
+	}
 	var b strings.Builder
-	for _, n := range append([]string{"prelude"}, names...) {
-		data, err := scriptFiles.ReadFile("scripts/" + n + ".sh")
-		if err != nil {
-			panic(err) // a misspelt name in this file
-		}
-		for line := range strings.Lines(string(data)) {
-			if t := strings.TrimSpace(line); t != "" && !strings.HasPrefix(t, "#") {
-				b.WriteString(line)
-			}
+	for line := range strings.Lines(string(data)) {
+		if t := strings.TrimSpace(line); t != "" && !strings.HasPrefix(t, "#") {
+			b.WriteString(line)
 		}
 	}
 	return b.String()

@@ -7,6 +7,10 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
+// piece is how much of a stream is read at a time, in bytes. Every shell of every host keeps two
+// buffers of this size, and most replies are smaller.
+const piece = 4 << 10
+
 // stream is one stream of a shell. It is read as long as the shell lives, also between requests,
 // because the SSH library would buffer unread data packet by packet.
 type stream struct {
@@ -26,7 +30,7 @@ type stream struct {
 func (s *stream) read(from io.Reader) {
 	err := budget.ErrPanicked
 	defer func() { s.end(err) }()
-	buf := make([]byte, 32<<10)
+	buf := make([]byte, piece)
 	for {
 		n, readErr := from.Read(buf)
 		if n > 0 {
