@@ -83,7 +83,7 @@ bench-crio: build lab crio ## the same on a host with CRI-O, without the bare CR
 bench-api: build lab ## what a node asks of the API server, beside the kubelet
 	BOWLINE_BENCH_OUT=docs/bench-api.md hack/bench.sh -only api
 
-bench-pool: build lab ## what one process costs that drives 200 hosts (about twenty minutes)
+bench-pool: build lab ## what one process costs that manages 200 hosts (about twenty minutes)
 	CGO_ENABLED=0 go build -o bin/crowd ./test/crowd
 	bin/crowd -bowline bin/bowline -out docs/bench-pool.md
 

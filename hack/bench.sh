@@ -6,4 +6,12 @@ cd "$(dirname "$0")/.."
 
 mkdir -p bin docs
 CGO_ENABLED=0 go build -o bin/bench ./test/bench
+
+# The kernel maps a piece of the page cache around each page that a program touches. A file that a
+# linker wrote is there in other pieces than a copy, and the same program then has up to 6 MiB more
+# resident memory. So both agents are measured as copies.
+for program in bin/bowline "${BOWLINE_CACHE:-/var/cache/bowline}/bin/bowline-kubelet"; do
+  cp "$program" "$program.copy"
+  mv "$program.copy" "$program"
+done
 exec bin/bench -bowline bin/bowline -out "${BOWLINE_BENCH_OUT:-docs/bench.md}" "$@"
