@@ -1,19 +1,18 @@
-# bindsubpath ROOT TARGET PARENT PATH: shows what is at PATH in ROOT on TARGET, whose
-# PARENT is made.
+# bindsubpath ROOT TARGET PARENT PATH: bind-mounts PATH in ROOT on TARGET, and creates
+# TARGET's PARENT.
 #
-# A pod may change all that is in ROOT between any two of these lines, and a shell
-# cannot hold a file without opening it, which follows links and waits for FIFOs. It
-# can hold a directory: the working directory stays what it is, whatever its name
-# becomes, and where it is the kernel says. So each
-# directory is entered, and is the right one only if the kernel calls it by the name
-# that was asked for. "." is then mounted.
+# A pod may change anything in ROOT between any two lines of this script. A shell cannot
+# hold a file without opening it, and open follows links and blocks on FIFOs. It can hold
+# a directory: the working directory stays the same when it is renamed, and the kernel
+# knows its current path. So the script enters each directory, and accepts it only if the
+# kernel reports the requested path. Then it mounts ".".
 #
-# A file is mounted by its name in the working directory, and that name may be a link
-# by then. TARGET is where no container looks, so what was mounted is checked there,
-# where no one can change it any more: the root of the mount, as mountinfo has it, has
-# to be the name in the working directory. What is not is unmounted.
+# The script mounts a file by its name in the working directory, and a pod may have
+# replaced that name with a link. No container sees TARGET, so no one can change the mount
+# there. The script checks it: its root in mountinfo must be the name in the working
+# directory. Otherwise the script unmounts it.
 #
-# 33: it does not stay within ROOT. 34: what is missing cannot be made.
+# Exit status 33: PATH leaves ROOT. 34: a missing part of PATH cannot be created.
 target=$2 up=$3 rest=$4
 
 unsafe() {
@@ -21,25 +20,26 @@ unsafe() {
 	exit 33
 }
 
-# asks: dash and busybox have the kernel say what $PWD is after `cd -P`. bash and others
-# work it out of the names, which a pod may change under them: the kernel is asked beside.
+# asks: after `cd -P`, dash and busybox set $PWD to the kernel's path. bash and others
+# compute it from the names, which a pod may change meanwhile: for these, at reads the
+# kernel's path as well.
 asks=${BASH_VERSION-}${KSH_VERSION-}${ZSH_VERSION-}${YASH_VERSION-}
 
-# at DIR: the working directory is DIR. One that has been removed has no name.
+# at DIR: fails unless the working directory is DIR. A removed directory has no path.
 at() {
 	[ "${PWD#/}" != "$PWD" ] && [ "${PWD%/}" = "${1%/}" ] || unsafe "it was moved while it was looked at"
 	[ -z "$asks" ] || [ "$(readlink /proc/self/cwd)" = "$PWD" ] || unsafe "it was moved while it was looked at"
 }
 
-# enter NAME: a directory in the working directory.
+# enter NAME: enters a directory in the working directory.
 enter() {
 	was=${PWD%/}
 	cd -P -- "./$1" 2>/dev/null || unsafe "it was changed while it was looked at"
 	at "$was/$1"
 }
 
-# make NAME: a directory with the mode of ROOT, special bits included. One that another has
-# just made is taken as it is.
+# make NAME: creates a directory with the mode of ROOT, including special bits. It accepts
+# a directory that another process has just created.
 make() {
 	if mkdir -- "./$1"; then
 		mode=$(stat -L -c %a -- "$base/.")
@@ -51,8 +51,8 @@ make() {
 	fi
 }
 
-# follow NAME: what is left to walk is where the link leads, and then the rest; what
-# a link names must be there. A link that ends in newlines is read without them.
+# follow NAME: puts the target of the link in front of the rest of the path. The target must
+# exist. Newlines at the end of the target are lost.
 follow() {
 	links=$((links + 1))
 	[ "$links" -le 40 ] || unsafe "too many levels of links"
@@ -111,8 +111,8 @@ walk() {
 	done
 }
 
-# shown: $target shows the working directory, or $file in it, whose names are $here
-# and $here/$file.
+# shown: whether the working directory, at $here, is mounted on $target, or its $file if
+# that is set.
 shown() {
 	if [ -z "$file" ]; then
 		[ . -ef "$target" ]
@@ -139,7 +139,7 @@ shown() {
 			inside=${escaped#"$point"}
 			holder="$device ${root%/}$inside${name#"$escaped"}"
 		fi
-		# Something of the machine's that is mounted on the very file.
+		# A mount of the host on exactly this file.
 		[ "$point" != "$name" ] || own="$device $root"
 		[ "$point" != "$place" ] || got="$device $root"
 	done <<END
@@ -150,8 +150,8 @@ END
 	[ "$got" = "$holder" ] || [ "$got" = "$own" ]
 }
 
-# vacate: what is mounted on $target goes out of sight at once, as it may be a dead
-# server's; what is there is made the kind that is needed.
+# vacate: detaches all mounts on $target, lazily because a file server may not answer, and
+# removes $target if it is not of the kind that the mount needs.
 vacate() {
 	real "$target"
 	escaped
@@ -179,7 +179,7 @@ vacate() {
 cd -P -- "$1"
 base=${PWD%/}
 walk
-# Where it is now, and not when it was entered.
+# The current path, which may differ from the one at entry.
 here=$PWD
 cd -P . 2>/dev/null || unsafe "it has been removed"
 at "$here"
@@ -196,8 +196,8 @@ else
 	[ -d "$target" ] || mkdir -m 0750 -- "$target"
 fi
 trap 'umount -l -- "$target" 2>/dev/null' EXIT
-# Without -c util-linux looks the name up and mounts what has it then, which the
-# check finds out; busybox has no -c, and needs none.
+# Without -c, util-linux resolves the name again and may mount another file, which the
+# check detects. Busybox has no -c and needs none.
 mount -c --bind -- "./$file" "$target" 2>/dev/null || mount --bind -- "./$file" "$target"
 shown || unsafe "it was changed while it was mounted"
 trap - EXIT

@@ -1,5 +1,5 @@
-# put VALUE FILE: writes no file that holds the value already. The shell's own
-# message has no error number, tee's has.
+# put VALUE FILE: writes VALUE to FILE unless FILE has it already. If the write fails, it tries
+# again with tee, whose message shows the errno; the shell's does not.
 put() {
 	old=
 	read -r old <"$2" || :
@@ -14,8 +14,8 @@ word() {
 	return 1
 }
 
-# settings HAVE TEXT: TEXT is lines of CONTROLLER|OPTIONAL|VALUE|FILE; HAVE are the
-# controllers there are.
+# settings HAVE TEXT: applies the lines CONTROLLER|OPTIONAL|VALUE|FILE of TEXT; HAVE are
+# the available controllers.
 settings() {
 	while IFS='|' read -r controller optional value file; do
 		[ -n "$controller" ] || continue

@@ -1,18 +1,17 @@
-# chowngroup PATH GID BITS: BITS are r or rw. Links are never followed; directories
-# below that are of another file system are not entered.
+# chowngroup PATH GID BITS: BITS are r or rw. The script follows no links, and does not
+# enter directories of another file system.
 #
-# A pod that has the volume may swap any name in it for a link at any time, and chmod
-# follows links. So the volume is mounted once more where no one else sees it, and the
-# kernel follows no link there. Where it cannot do that (before Linux 5.10, or without
-# the right to mount) each directory is entered, and the mode of a regular file is set
-# by a descriptor that the kernel calls by the name that was asked for; FIFOs, sockets
-# and devices keep their modes.
+# A pod with the volume may replace any name in it with a link at any time, and chmod
+# follows links. So the script mounts the volume once more in a private namespace, with
+# nosymfollow. If that is not possible (before Linux 5.10, or without the right to mount),
+# it enters each directory, and sets the mode of a regular file by a descriptor whose path
+# the kernel reports as the requested one. FIFOs, sockets and devices keep their modes.
 [ -e "$1" ] || [ -L "$1" ] || stat -- "$1" >/dev/null
 group=$2 add="ug+$3" files=0440 folders=02550
 [ "$3" != rw ] || files=0660 folders=02770
 
-# each GID BITS FILE...: regular files of the working directory. What runs as its owner
-# or group loses that with chgrp, so it gets it back.
+# each GID BITS FILE...: changes regular files in the working directory. chgrp clears setuid
+# and setgid bits, so each sets them again.
 each='
 group=$1 bits=$2 here=$(readlink /proc/self/cwd; echo x)
 shift 2
@@ -28,8 +27,8 @@ x" ]; then
 	} 3<"$file" || :
 done'
 
-# whole GID BITS DIRBITS ADD EACH POINT PATH: in a mount namespace of its own. Fails
-# where links would be followed, and has then done nothing.
+# whole GID BITS DIRBITS ADD EACH POINT PATH: runs in a private mount namespace. If the kernel
+# would follow links there, it fails before it changes anything.
 whole='
 mount --make-rprivate / && mount --bind -- "$7" "$7" && mount -o remount,bind,nosymfollow,nodev -- "$7" || exit 1
 options=
@@ -49,7 +48,7 @@ find . -xdev -type d ! -perm "-$3" -exec chmod "${4}x,g+s" -- {} +
 find . -xdev ! -type d ! -type l ! -perm "-$2" -exec chmod "$4" -- {} +
 exit 0'
 
-# sweep: what is in the working directory, and the directory itself.
+# sweep: changes the content of the working directory, and the directory itself.
 sweep() {
 	find . -maxdepth 1 -type f \( ! -perm "-$files" -o ! -group "$group" \( -perm -4000 -o -perm -2000 \) \) \
 		-print0 | xargs -0 -n 200 timeout -s KILL 120 sh -c "$each" sh "$group" "$files"
@@ -78,7 +77,7 @@ change() {
 	find "$file" ! -group "$group" -exec chgrp -h "$group" -- {} +
 }
 
-# A failure of one file does not hide the others. What has gone meanwhile needs nothing.
+# A failure of one file does not hide the others. Files that disappeared meanwhile are fine.
 real "$1"
 escaped
 said=$(change "$1" 2>&1 >/dev/null | grep -v ': No such file or directory$' | brief)

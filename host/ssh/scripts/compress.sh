@@ -1,4 +1,4 @@
-# compress PATH TEMPORARY: to PATH.gz, by way of TEMPORARY.
+# compress PATH TEMPORARY: compresses PATH to TEMPORARY and renames that to PATH.gz.
 [ -e "$1" ] || [ -L "$1" ] || fail "$1: No such file or directory"
 [ -f "$1" ] && [ ! -L "$1" ] || fail "$1: not a regular file"
 command -v gzip >/dev/null || fail "the machine has no program gzip"

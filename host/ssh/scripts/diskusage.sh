@@ -1,5 +1,5 @@
-# diskusage DIR...: a line for each: KiB and inodes. What goes away meanwhile counts
-# nothing; a directory that is not there has neither.
+# diskusage DIR...: prints one line for each directory: KiB and inodes. Files that are
+# removed meanwhile do not count. A missing directory has 0 of both.
 set +e
 for dir; do
 	if [ ! -d "$dir" ] || [ -L "$dir" ]; then

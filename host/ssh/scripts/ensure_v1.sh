@@ -1,5 +1,5 @@
-# ensure_v1 PATH CPUSET CONTROLLERS SETTINGS DIR...: makes the directories; CPUSET
-# is the hierarchy where a new group has no processors until they are copied.
+# ensure_v1 PATH CPUSET CONTROLLERS SETTINGS DIR...: creates the directories. CPUSET is the
+# hierarchy in which a new group has no CPUs until the script copies its parent's.
 full=$1 cpuset=$2 have=$3 set=$4
 shift 4
 for dir; do

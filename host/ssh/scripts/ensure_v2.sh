@@ -1,5 +1,5 @@
-# ensure_v2 PATH POINT CONTROLLERS SETTINGS: opens those of CONTROLLERS that there
-# are on the way down.
+# ensure_v2 PATH POINT CONTROLLERS SETTINGS: enables the available CONTROLLERS in each
+# directory on the way down.
 dir=$2 wanted=$3 set=$4
 IFS=/
 set -f

@@ -1,5 +1,5 @@
-# ensureslice POINTS ABOVE START SET ...: ABOVE is lines of PATH|CALL that make the slices
-# above; START makes this one with its limits, SET sets them where it is there, and is
+# ensureslice POINTS ABOVE START SET ...: ABOVE has a line PATH|CALL for each parent slice.
+# START creates the slice with its limits. SET sets the limits if the slice exists, and is
 # empty if there are none.
 points=$1 above=$2 start=$3 set=$4
 shift 4

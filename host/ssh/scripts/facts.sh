@@ -1,8 +1,8 @@
-# facts DIR THERMAL SWAPCONTROL...: keys and values, each with a NUL. What a machine
-# lacks is left out. THERMAL and SWAPCONTROL are patterns of paths.
+# facts DIR THERMAL SWAPCONTROL...: prints keys and values, each with a NUL. It leaves out
+# what the host lacks. THERMAL and SWAPCONTROL are patterns of paths.
 set +e
-# A number below /proc/sys is there for the first read only, so the shell's own
-# read, which takes one byte at a time, sees its first digit.
+# A file below /proc/sys has its content for the first read only. The shell's read takes
+# one byte at a time and would see only the first digit.
 line() {
 	[ -r "$2" ] || return
 	value=$(head -n 1 -- "$2" 2>/dev/null)
@@ -13,8 +13,7 @@ whole() {
 	value=$(tr -d '\0' <"$2" && echo x)
 	printf '%s\0%s\0' "$1" "${value%x}"
 }
-# matching KEY FILE PATTERN: the lines that match an extended regular expression, as most
-# of these files is not needed.
+# matching KEY FILE PATTERN: prints only the lines that match an extended regular expression.
 matching() {
 	printf '%s\0%s\0' "$1" "$(grep -s -E -e "$3" -- "$2")"
 }
@@ -39,7 +38,7 @@ matching meminfo /proc/meminfo '^(MemTotal|SwapTotal):'
 matching status /proc/self/status '^CapEff:'
 whole resolv.conf /etc/resolv.conf
 whole route /proc/net/route
-# Each pod's interface has a link-local address, which is none of the host's.
+# Each pod's interface has a link-local address, which is not an address of the host.
 addresses=$(ip -o addr show up 2>/dev/null | grep -v -e '^[0-9]*: lo  *inet' -e ' inet6 fe80:')
 printf 'addresses\0%s\0' "$addresses"
 [ -n "$addresses" ] || {

@@ -1,22 +1,22 @@
-# fence SSHD SINCE: ends the connection that the process SSHD, begun at SINCE, carries
-# or carried, with all that was begun over it, and returns when nothing of it runs any
-# more. What it leaves alone is $self, where that is one of them. 0 is no one's number.
+# fence SSHD SINCE: kills the sshd process SSHD, started at SINCE, if it still runs, and
+# every process that was started over its connection. It returns when none of them runs
+# any more. It spares $self if that is one of them. For SSHD 0 it does nothing.
 #
-# The requests of a shell bear BOWLINE_CONNECTION in their environment, and so are
-# found when their sshd has gone as well; all others descend from it. Any user of the
-# machine can set that variable, and can give a process any name: so it counts only
-# in a process of root or of the login user, and a process is what the name of its
-# directory in /proc says.
+# The requests of a shell have BOWLINE_CONNECTION in their environment, so fence finds
+# them even if their sshd has exited; all others are descendants of that sshd. Any user
+# of the host can set that variable, and can give a process any name. So the variable
+# counts only in a process of root or of the login user, and the process ID is taken
+# from the directory name in /proc.
 fence() {
 	[ "$1" -gt 1 ] || return 0
 	login=${SUDO_UID:-$(id -u 9>&-)}
 	spare "$1" "$2"
-	# Busybox's grep sees of an environment only its first variable, but for -z.
+	# Without -z, busybox's grep sees only the first variable of an environment.
 	nul=z
 	printf 'a\0b\0' | grep -qzF b 2>/dev/null || nul=
 	stopped= left=40
 	while members "$1" "$2"; do
-		# They are stopped until no new one appears, as who runs may fork; killed then.
+		# A running process may fork: stop them until no new one appears, then kill them.
 		if [ "$members" != "$stopped" ]; then
 			kill -STOP $members 2>/dev/null || :
 			stopped=$members
@@ -29,8 +29,9 @@ fence() {
 	done
 }
 
-# spare SSHD SINCE: sets $spared to what is never a member: process 1 and our ancestors,
-# except, where the connection is ours, those that came by it.
+# spare SSHD SINCE: sets $spared to the processes that are never members: process 1 and
+# our ancestors. If the connection is ours, ancestors that were started over it are not
+# spared.
 spare() {
 	spared=' 1 '
 	read -r up rest </proc/self/stat
@@ -45,8 +46,8 @@ spare() {
 	done
 }
 
-# behind_name PID: sets $parent and $start, both 0 where there is no such process. The
-# name may hold brackets and newlines; what follows the last bracket is the kernel's.
+# behind_name PID: sets $parent and $start, both 0 if there is no such process. The name
+# may contain brackets and newlines; the fields after the last bracket are the kernel's.
 behind_name() {
 	parent=0 start=0 line=
 	while read -r text; do
@@ -59,8 +60,8 @@ behind_name() {
 	start=$1
 }
 
-# believed PID: whether its environment is one that root or the login user gave it.
-# The owner of the directory does not tell: it is root for what cannot be dumped.
+# believed PID: whether root or the login user set its environment. The owner of the
+# directory in /proc does not show it: it is root for processes that cannot be dumped.
 believed() {
 	while read -r key real rest; do
 		[ "$key" != Uid: ] || break
@@ -72,8 +73,8 @@ believed() {
 # members SSHD SINCE: sets $members; false if there are none.
 members() {
 	alive= members=' '
-	# grep writes the file's name before each line, and so the process's number. One that
-	# ends meanwhile costs grep its exit code.
+	# grep prints the file's name, and so the process ID, before each line. If a process
+	# ends meanwhile, grep fails.
 	lines=$(LC_ALL=C grep -H '' /proc/[0-9]*/stat 2>/dev/null 9>&-) || :
 	tagged=$(grep -ls${nul}F "BOWLINE_CONNECTION=$1.$2." /proc/[0-9]*/environ 2>/dev/null 9>&-) || :
 	for file in $tagged; do
@@ -90,8 +91,8 @@ members() {
 		pid=${stat%%/stat:*}
 		pid=${pid#/proc/}
 		set -- ${stat##*) }
-		# Of a name with newlines only the last line has that many words: a name is of at
-		# most 15 bytes.
+		# If a name has newlines, only the last line has that many words: a name has at most
+		# 15 bytes.
 		[ "$#" -ge 20 ] && [ "$1" != Z ] || continue
 		alive="$alive $pid:$2"
 		[ "$pid" != "$sshd_pid" ] || [ "${20}" != "$sshd_since" ] || members="$members$pid "
@@ -114,7 +115,7 @@ members() {
 			esac
 		done
 	done
-	# The dead have no environment, but may have been read before they died.
+	# A dead process has no environment, but grep may have read it before the process died.
 	all=$members members=
 	for one in $alive; do
 		pid=${one%:*}

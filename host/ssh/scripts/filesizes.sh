@@ -1,5 +1,5 @@
-# filesizes DIR NAME...: in one line a letter for each DIR/NAME: f for a regular file, o
-# for anything else and - for nothing. Then the size of each regular file in bytes.
+# filesizes DIR NAME...: prints one line with a letter for each DIR/NAME: f for a regular
+# file, o for any other, - for none. Then the size of each regular file in bytes.
 dir=$1 kinds=
 shift
 for name; do

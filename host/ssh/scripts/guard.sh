@@ -1,9 +1,8 @@
-# guard: $tag and $nonce are set before this text, and $sshd by shell/connection.sh.
-# $tag names the connection that the machine's lock is held by: "SSHD.SINCE.", as its
-# requests have it in their environment. Anyone who takes the lock ends what bears that
-# name; so ends the cat below, and with it the connection that this came by, which
-# listens for others. Standard input is held open by who listens, whose end ends this
-# alone.
+# guard: the caller sets $tag and $nonce before this text, shell/connection.sh sets $sshd.
+# $tag names the connection that holds the host's lock, "SSHD.SINCE.", as in the environment
+# of its requests. A process that takes the lock kills every process with that tag, so also
+# the cat below. The guard then kills the sshd of its own connection, which listens for the
+# node. When the listener in Bowline ends, it closes standard input, and only the guard ends.
 set -eu
 lock=${tag%%.*} rest=${tag#*.}
 if [ "$lock" -gt 1 ]; then

@@ -1,5 +1,6 @@
-# listcgroups PATH HIERARCHY...: the names of the directories in PATH of any hierarchy, each
-# once and with a NUL. The hierarchies of version 1 have mostly the same names.
+# listcgroups PATH HIERARCHY...: prints the names of the directories in PATH of all
+# hierarchies, each once and with a NUL. The hierarchies of version 1 have mostly the same
+# names.
 path=$1
 shift
 for root; do

@@ -1,13 +1,12 @@
-# lock: $path, $dir, $bytes and $nonce are set before this text, and $self, $sshd and
-# $since by shell/connection.sh; the holder's BYTES
-# follow on standard input, then lines "beat", and "close" at the end. The life of
-# this shell is the lock: it ends when no line came for 15 s, or at the end of its
-# input. Nothing that it starts inherits descriptor 9 for long.
+# lock: the caller sets $path, $dir, $bytes and $nonce before this text, shell/connection.sh
+# sets $self, $sshd and $since. Standard input has the holder's BYTES, then lines "beat",
+# and "close" at the end. The lock lasts as long as this shell, which ends when it has read
+# no line for 15 s, or at the end of its input. None of its child processes keeps
+# descriptor 9 open for long.
 #
-# A driver that was silent may only have been stopped, with requests on their way
-# to the runtime over the connection that it came by, or running. So that
-# connection and all that was begun over it end first, and the lock is free only when
-# nothing can come of it any more.
+# A silent driver may only be suspended. Its requests may still be in flight over its
+# connection, or running on the host. So the script first kills that connection and every
+# process that was started over it. The lock is free only when none of them can act any more.
 parents "$dir" 027
 umask 027
 while :; do
@@ -15,21 +14,20 @@ while :; do
 	[ ! -e "$path" ] || [ -f "$path" ] || fail "$path is not a regular file"
 	exec 9>>"$path"
 	if ! flock -n 9; then
-		# One that has just taken the lock gets the time to write itself in.
+		# A process that has just taken the lock gets time to write its record.
 		for wait in 1 2 3; do
 			[ -s "$path" ] || sleep 0.05 2>/dev/null 9>&- || sleep 1 9>&-
 		done
 		printf '%s locked\n' "$nonce"
 		exec head -c 65536 -- "$path" 9>&-
 	fi
-	# Its last holder may have removed it: then it would exclude no one.
+	# The last holder may have removed the file: then a lock on it would exclude no one.
 	[ /proc/self/fd/9 -ef "$path" ] && break
 done
 : >/proc/self/fd/9
 [ "$bytes" -eq 0 ] || dd bs="$bytes" count=1 iflag=fullblock 2>/dev/null >&9
 [ "$(wc -c <"$path")" -eq "$bytes" ] || fail "the holder was cut off"
-# The last driver may have gone without a word, with requests still running: they end
-# before we begin.
+# The last driver may have disappeared while requests still run: kill them before we begin.
 if [ -s "$path.session" ]; then
 	read -r pid start old oldsince <"$path.session" || :
 	case $old$oldsince in
@@ -38,8 +36,8 @@ if [ -s "$path.session" ]; then
 	esac
 fi
 
-# Who fences us off finds us by this: our number and when we began, and the same of
-# the connection.
+# A process that fences us off finds us by this: our process ID and start time, and those
+# of the connection.
 began "$self"
 printf '%s %s %s %s\n' "$self" "$began" "$sshd" "$since" >"$path.session"
 printf '%s held\n' "$nonce"
@@ -56,7 +54,7 @@ while :; do
 		;;
 	*beat*) ;;
 	*)
-		# 124 is coreutils', 143 busybox's: the time was up. Else the input has ended.
+		# 124 (coreutils) and 143 (busybox) mean a timeout. Otherwise the input has ended.
 		[ "$code" -ne 0 ] || exit 0
 		trap '' HUP PIPE TERM
 		fence "$sshd" "$since"

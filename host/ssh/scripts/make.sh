@@ -1,8 +1,8 @@
-# make: $input is shell text that calls what is below (see makeText). The
-# numbers of the things at whose paths nothing was are printed.
+# make: $input is shell text that calls the functions below (see makeText). The script prints
+# the numbers of the entries that it created.
 
-# dirs MASK MODE NUMBER:PATH...: MASK is for the parents that are missing. What is there
-# stays as it is.
+# dirs MASK MODE NUMBER:PATH...: MASK is for missing parents. Existing directories stay as
+# they are.
 dirs() {
 	mask=$1 mode=$2
 	shift 2
@@ -23,8 +23,8 @@ dirs() {
 	mkdir -p -m "$mode" -- "$@"
 }
 
-# full NUMBER MASK MODE PATH DIR TEMPORARY: what content prints becomes the file.
-# MODE is empty where MASK gives it.
+# full NUMBER MASK MODE PATH DIR TEMPORARY: writes the output of content to the file.
+# MODE is empty if MASK results in it.
 full() {
 	seen "$1" "$4"
 	parents "$5" 027
@@ -34,7 +34,7 @@ full() {
 	place "$3" "$4"
 }
 
-# inplace NUMBER MASK MODE PATH DIR TEMPORARY WHOLE: as full. A regular file that is there
+# inplace NUMBER MASK MODE PATH DIR TEMPORARY WHOLE: like full, but an existing regular file
 # keeps its inode, and gets the mode WHOLE.
 inplace() {
 	if [ -L "$4" ] || [ ! -f "$4" ]; then
@@ -45,7 +45,7 @@ inplace() {
 	chmod "$7" -- "$4"
 }
 
-# synced: as full. It survives a power cut.
+# synced: like full. The file survives a power failure.
 synced() {
 	above "$5"
 	seen "$1" "$4"
@@ -59,7 +59,7 @@ synced() {
 	named "$5"
 }
 
-# empty: as full. Where nothing is there is nothing to replace.
+# empty: like full, for an empty file.
 empty() {
 	seen "$1" "$4"
 	parents "$5" 027
@@ -84,7 +84,7 @@ place() {
 set -C
 tmp=
 trap '[ -z "$tmp" ] || { room "$tmp"; rm -f -- "$tmp"; }' EXIT
-# A link that fails under us looks like the end of the text.
+# If the link fails during the transfer, it looks like the end of the text.
 case $input in
 *'#end') ;;
 *) fail "the list was cut off" ;;

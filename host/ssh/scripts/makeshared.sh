@@ -1,5 +1,5 @@
-# makeshared DIR: a directory whose mount is shared; it is mounted on itself where the one
-# that it is in is not.
+# makeshared DIR: makes the mount of a directory shared. If the directory is on a mount that
+# is not shared, it bind-mounts it on itself first.
 parents "$1" 027
 real "$1"
 escaped

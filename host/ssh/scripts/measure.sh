@@ -1,14 +1,13 @@
-# measure ROOT CGROUP LIMIT USAGE PATH...: keys and values, each with a NUL; ROOT is the
-# directory of the root memory cgroup, or empty, and CGROUP that of one below it, or
-# empty, with the names of its files for the limit and the usage. Then a line for each file system: device, size of a block, blocks,
-# those that are free to users, inodes, free ones.
+# measure ROOT CGROUP LIMIT USAGE PATH...: prints keys and values, each with a NUL. ROOT is
+# the directory of the root memory cgroup, or empty; CGROUP is that of a cgroup below it, or
+# empty. LIMIT and USAGE are the names of their files. Then the script prints a line for each
+# file system: device, block size, blocks, blocks available to users, inodes, free inodes.
 set +e
 value() {
 	value=$(cat -- "$2" 2>/dev/null)
 	printf '%s\0%s\0' "$1" "$value"
 }
-# lines KEY FILE PATTERN: the lines that match an extended regular expression, as most of
-# these files is not needed.
+# lines KEY FILE PATTERN: prints only the lines that match an extended regular expression.
 lines() {
 	value=$(grep -s -E -e "$3" -- "$2")
 	printf '%s\0%s\0' "$1" "$value"

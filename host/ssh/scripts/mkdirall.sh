@@ -1,14 +1,14 @@
-# mkdirall PATH PARENT PARENTMASK MASK MODE OWNER: MODE in octal where MASK cannot give it
-# to a new directory, OWNER as chown takes it; both may be empty. What is there stays as it
-# is: who writes to its parent may have put any directory there.
+# mkdirall PATH PARENT PARENTMASK MASK MODE OWNER: MODE is octal, if MASK cannot result in it;
+# OWNER is an argument of chown; both may be empty. An existing directory stays as it is: any
+# user who can write to its parent may have created it.
 if [ -d "$1" ]; then
 	exit 0
 elif [ -e "$1" ] || [ -L "$1" ]; then
 	fail "Not a directory"
 fi
 parents "$2" "$3"
-# The names above may be links, and may become others at any time. The parent is entered,
-# and so is what is made in it: what is changed is the working directory.
+# The names above may be links, and may change at any time. The script enters the parent, then
+# the new directory, and changes the working directory itself.
 cd -P -- "$2"
 name=./${1##*/}
 umask "$4"

@@ -1,5 +1,5 @@
-# mount SOURCE TARGET DIR TYPE OPTIONS REMOUNT PROPAGATION: TYPE is bind or rbind
-# for those, whose OPTIONS are set by a second call: the kernel takes none before.
+# mount SOURCE TARGET DIR TYPE OPTIONS REMOUNT PROPAGATION: for TYPE bind or rbind, a second
+# call sets the OPTIONS, because the kernel ignores them in the first.
 source=$1 target=$2 type=$4 options=$5 again=$6 propagation=$7
 set -f
 new= already=
@@ -19,7 +19,7 @@ bind | rbind)
 *) parents "$target" 027 ;;
 esac
 
-# The same thing on top already: an answer that did not arrive is asked for again.
+# The same mount is already on top: the answer to an earlier request was lost.
 [ -n "$new" ] || {
 	real "$target"
 	escaped

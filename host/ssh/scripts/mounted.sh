@@ -1,5 +1,4 @@
-# top: prints TYPE SOURCE ... of what is mounted last at $real, as mountinfo has it, if
-# anything is.
+# top: prints TYPE SOURCE ... of the topmost mount at $real, if there is one, as in mountinfo.
 top() {
 	grep -F -e " $escaped " /proc/self/mountinfo | while IFS= read -r line; do
 		before=${line%% - *} after=${line#* - }
@@ -14,7 +13,7 @@ height() {
 	cut -d ' ' -f 5 /proc/self/mountinfo | grep -cxF -e "$escaped" || :
 }
 
-# flags: prints the options of what is mounted last at $real, its own and its file system's.
+# flags: prints the options of the topmost mount at $real and of its file system.
 flags() {
 	grep -F -e " $escaped " /proc/self/mountinfo | while IFS= read -r line; do
 		before=${line%% - *} after=${line#* - }

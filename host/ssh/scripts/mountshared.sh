@@ -1,5 +1,5 @@
-# mount SOURCE TARGET DIR TYPE OPTIONS: what another machine shares. The target is not
-# looked at where something is mounted: who looks waits for the other machine.
+# mount SOURCE TARGET DIR TYPE OPTIONS: mounts a network file system. If TARGET is a mount
+# already, the script does not stat it: stat may block on the file server.
 source=$1 target=$2 type=$4 options=$5
 real "$3"
 real=${real%/}/${target##*/}
@@ -11,13 +11,13 @@ esac
 [ -n "$top" ] || parents "$target" 027
 before=$(height) code=0
 mount -t "$type" -o "$options" -- "$source" "$real" || code=$?
-# By some options mount(8) forgets the type.
+# With some options, mount(8) ignores the type.
 after=$(height) top=$(top)
 case $top in
 "$type "* | "${type}4 "*) exit "$code" ;;
 esac
 if [ "$after" -gt "$before" ]; then
-	# Private first: else what is mounted below goes where it was bound from as well.
+	# Private first: otherwise the unmount propagates to the source of a bind mount.
 	mount --make-rprivate -- "$real"
 	umount -l -- "$real"
 	fail "what was mounted is not of the type $type, but of the machine's own ${top%% *}, and was taken away"

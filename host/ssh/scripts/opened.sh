@@ -1,5 +1,5 @@
-# open PATH DEVICE INODE: descriptor 3 is the file that had been opened as PATH,
-# and may have been renamed within its directory since.
+# open PATH DEVICE INODE: opens as descriptor 3 the file that was opened as PATH before. It may
+# have been renamed within its directory since.
 open() {
 	file=$1
 	if [ "$(stat -c '%d %i' -- "$file" 2>/dev/null)" != "$2 $3" ]; then

@@ -1,20 +1,20 @@
 set -eu
 
-# fail TEXT...: ends with a message. Texts that end as strerror(3) does are
-# understood as that error.
+# fail TEXT...: exits with a message. If it ends with a text of strerror(3), Bowline maps it
+# to that error.
 fail() {
 	printf '%s\n' "$*" >&2
 	exit 1
 }
 
-# brief passes on the beginning of its input, and reads all of it: of a million files
-# with one and the same trouble a few tell it.
+# brief prints the beginning of its input, and reads all of it: if a million files fail for
+# the same reason, a few messages are enough.
 brief() {
 	head -c 4096
 	cat >/dev/null
 }
 
-# briefly COMMAND...: only the beginning of what it writes to stderr is passed on.
+# briefly COMMAND...: passes on only the beginning of its stderr.
 briefly() {
 	code=$({ {
 		code=0
@@ -24,13 +24,13 @@ briefly() {
 	return "$code"
 }
 
-# room FILE: a write of the shell's own has failed, which does not say why; what
-# writes to FILE here says that a disk is full.
+# room FILE: a write of the shell itself has failed without a reason; a program that writes to
+# FILE reports a full disk.
 room() {
 	head -c 65536 /dev/zero | cat >|"$1" || :
 }
 
-# parents DIR UMASK: makes what is missing of DIR; the umask is the loop's afterwards.
+# parents DIR UMASK: creates DIR and its missing parents, then restores the loop's umask.
 parents() {
 	[ -d "$1" ] || {
 		umask "$2"
@@ -45,15 +45,14 @@ parents() {
 	}
 }
 
-# refuse PATH: says why PATH is no regular file.
+# refuse PATH: reports why PATH is not a regular file.
 refuse() {
 	stat -L -c '' -- "$1" >/dev/null
 	fail "not a regular file: $(stat -L -c %F -- "$1")"
 }
 
-# real PATH: sets $real to PATH with the links of all that exists resolved, as
-# mountinfo has it. A directory that has been removed, and is mounted all the same,
-# has no path that pwd knows.
+# real PATH: sets $real to PATH with all links in its existing part resolved, as in mountinfo.
+# If a directory was removed and is still mounted, pwd knows no path for it.
 real() {
 	real=$1 rest=
 	until dir=$(cd -P -- "$real" 2>/dev/null && pwd -P 2>/dev/null && echo x) && [ "${dir#/}" != "$dir" ]; do
@@ -65,7 +64,7 @@ real() {
 	real=${real:-/}
 }
 
-# escaped: sets $escaped to $real as mountinfo writes it.
+# escaped: sets $escaped to $real with the escapes of mountinfo.
 escaped() {
 	case $real in
 	*[\\[:space:]]*)

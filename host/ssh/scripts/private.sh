@@ -1,5 +1,5 @@
-# private: runs $script with our arguments in a mount namespace of its own, in which
-# nothing appears that is mounted elsewhere later; in ours where there is none to be had.
+# private: runs $script with our arguments in a private mount namespace, in which no later
+# mount appears. If it cannot create one, it runs $script in ours.
 if unshare -m true 2>/dev/null; then
 	# Before util-linux 2.27 unshare(1) left mounts shared.
 	exec unshare -m sh -c "mount --make-rprivate / 2>/dev/null

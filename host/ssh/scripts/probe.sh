@@ -1,4 +1,4 @@
-# probe TOOL...: what is missing and what the tools can; then the mounts.
+# probe TOOL...: prints the missing tools and the features of the others, then the mounts.
 set +e
 for tool; do
 	command -v "$tool" >/dev/null || echo "missing $tool"

@@ -1,7 +1,7 @@
-# readtail PATH BYTES: at most BYTES from the end of a regular file. Pods write
-# here: nothing is read before it is sure that what was opened is what PATH names,
-# and no link. A FIFO put there between the look and the opening holds us until
-# the time limit, which is short.
+# readtail PATH BYTES: prints at most BYTES from the end of a regular file. Pods write to its
+# directory, so the script reads only after it has checked that the opened file is PATH and no
+# link. If a FIFO replaces the file before the open, the script blocks until its time limit,
+# which is short.
 [ ! -L "$1" ] || fail "it is a symbolic link: Too many levels of symbolic links"
 [ -f "$1" ] || refuse "$1"
 exec 3<"$1"
@@ -16,5 +16,5 @@ size=${opened##* }
 if [ "$size" -le "$2" ]; then
 	exec head -c "$2" <&3
 fi
-# Not all of the rest: a file that grows meanwhile must not give more.
+# Limit the output: a file that grows meanwhile must not exceed BYTES.
 tail -c +$((size - $2 + 1)) <&3 | head -c "$2"

@@ -1,5 +1,4 @@
-# remove PATH [BESIDE]: one file or one empty directory; with BESIDE, a file that
-# goes with it.
+# remove PATH [BESIDE]: removes one file or one empty directory, and the file BESIDE if given.
 [ -z "${2-}" ] || rm -f -- "$2"
 if [ -d "$1" ] && [ ! -L "$1" ]; then
 	exec rmdir -- "$1"

@@ -1,5 +1,5 @@
-# removecgroup KILL DIR...: with what is below them; waits a second for processes
-# that are about to end, and once more after they are killed, if KILL is yes.
+# removecgroup KILL DIR...: removes cgroups and those below them. It waits a second for
+# processes that are about to end. If KILL is yes, it then kills them and waits once more.
 kill=$1
 shift
 rounds=0
@@ -18,7 +18,7 @@ while :; do
 			[ -z "${pids% }" ] || fail "remove cgroup $left: processes ${pids% } are still in it: Device or resource busy"
 			exec rmdir -- "$left"
 		}
-		# 0 is a process of another PID namespace, and to kill would mean ourselves.
+		# 0 is a process of another PID namespace; `kill 0` would kill ourselves.
 		for pid in $pids; do
 			[ "$pid" -le 1 ] || kill -KILL "$pid" 2>/dev/null || :
 		done

@@ -1,5 +1,6 @@
-# removeslice STOP SETTINGS KILL DIR...: to stop a slice stops what is in it, so it waits
-# a second for processes that are about to end, and kills what is left if KILL is yes.
+# removeslice STOP SETTINGS KILL DIR...: stops a slice. That would stop the processes in it, so
+# the script first waits a second for processes that are about to end, and kills the rest if
+# KILL is yes.
 stop=$1 settings=$2 kill=$3
 shift 3
 left=
@@ -14,7 +15,7 @@ while :; do
 	rounds=$((rounds + 1))
 	if [ "$rounds" -gt 10 ]; then
 		[ "$kill" = yes ] || fail "remove cgroup $left: processes ${pids% } are still in it: Device or resource busy"
-		# 0 is a process of another PID namespace, and to kill would mean ourselves.
+		# 0 is a process of another PID namespace; `kill 0` would kill ourselves.
 		for pid in $pids; do
 			[ "$pid" -le 1 ] || kill -KILL "$pid" 2>/dev/null || :
 		done

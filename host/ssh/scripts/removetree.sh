@@ -1,12 +1,11 @@
-# removetree PATH DIR BASE FLAG. GNU rm walks by descriptors, so a directory that a pod
-# swaps for a link meanwhile does not lead it out, and enters no other file system: FLAG
-# tells it so. Where there is none rm is another, which walks by names and is led out. The
-# shell walks then: what is no directory goes by its name in the working directory, and a
-# directory is entered, and is left alone unless the kernel calls it by the name that was
-# asked for and it is of the same device.
+# removetree PATH DIR BASE FLAG. GNU rm walks the tree by descriptors, so a directory that a
+# pod replaces with a link does not lead it out of the tree. FLAG keeps it on one file
+# system. Without FLAG, rm is another one, which walks by names and could be led out. Then
+# the shell walks the tree: it removes files by their names in the working directory, and
+# enters a directory only if the kernel reports the requested path and the same device.
 #
-# Neither notices that a directory of the same file system is mounted below meanwhile:
-# so this runs where no mount appears (private.sh).
+# Neither walk notices a mount of the same file system that appears in the tree, so this
+# script runs in a namespace in which none appears (private.sh).
 if [ ! -d "$1" ] || [ -L "$1" ]; then
 	[ -e "$1" ] || [ -L "$1" ] || exit 0
 	exec rm -f -- "$1"
@@ -29,8 +28,8 @@ if [ -n "${4-}" ]; then
 	exit
 fi
 
-# sweep removes what is in the working directory. What cannot be removed makes the
-# directory's own removal fail, which says so.
+# sweep removes the content of the working directory. If an entry cannot be removed, the
+# removal of the directory fails and reports it.
 sweep() {
 	find . -maxdepth 1 ! -type d -print0 | xargs -0 rm -f -- || :
 	for entry in * .[!.]* ..?*; do

@@ -1,5 +1,5 @@
-# run DIR BYTES COMMAND ARGS...: the first BYTES of standard input are shell text
-# that exports the environment, which so is in no process's arguments.
+# run DIR BYTES COMMAND ARGS...: the first BYTES of standard input are shell text that exports
+# the environment, so that it is in no process's arguments.
 dir=$1
 if [ "$2" -gt 0 ]; then
 	text=$(dd bs="$2" count=1 iflag=fullblock 2>/dev/null)

@@ -1,5 +1,5 @@
-# systemd CALL: asks systemd; CALL has no white space within an argument. $said is what
-# it said, also after a failure.
+# systemd CALL: calls systemd; no argument in CALL has white space. $said is the output, even
+# after a failure.
 systemd() {
 	set -f
 	# shellcheck disable=SC2086
@@ -11,7 +11,7 @@ systemd() {
 	return 1
 }
 
-# start CALL: makes a slice. Fails quietly where there is one already.
+# start CALL: creates a slice. It fails without a message if the slice exists.
 start() {
 	systemd "$1" && return 0
 	case $said in

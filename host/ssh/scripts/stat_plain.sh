@@ -1,4 +1,4 @@
-# stat PATH: one record, see parseInfos; for a find without -printf.
+# stat PATH: prints one record, see parseInfos; for a find without -printf.
 info() {
 	state=$(stat -c '%f %s %i %d %g %Y %y' -- "$1") || return 1
 	target=

@@ -4,8 +4,8 @@ if [ -L "$2" ]; then
 	[ "${old%?x}" != "$1" ] || exit 0
 fi
 parents "$3" 022
-# Nothing is replaced where nothing is, most of the time. ln must not follow a link
-# to a directory that comes meanwhile.
+# Usually nothing exists at PATH. ln must not follow a link to a directory that appears
+# meanwhile.
 if [ ! -e "$2" ] && [ ! -L "$2" ] && ln -sn -- "$1" "$2" 2>/dev/null; then
 	exit 0
 fi

@@ -1,4 +1,4 @@
-# above DIR: sets $top to DIR, or to the nearest directory above it that is there.
+# above DIR: sets $top to DIR, or to its nearest ancestor that exists.
 above() {
 	top=$1
 	until [ -d "$top" ] || [ "$top" = / ]; do
@@ -7,9 +7,9 @@ above() {
 	done
 }
 
-# named DIR: brings to the disk the names in DIR, and in the directories from $top that
-# lead to it. An old sync(1) takes no arguments, and syncs all that the machine has; so
-# do we where a file system cannot sync a directory by itself.
+# named DIR: syncs DIR and the directories from $top down to it. An old sync(1) takes no
+# arguments and syncs all file systems; the script does the same if a file system cannot
+# sync a single directory.
 named() {
 	set -- "$1"
 	while [ "$1" != "$top" ]; do

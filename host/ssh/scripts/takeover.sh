@@ -1,6 +1,6 @@
-# takeover PATH: ends the session that holds the lock, if it is the one that is
-# recorded beside it, with the connection that it came by and all that runs over that,
-# and waits until the lock is free.
+# takeover PATH: ends the session that holds the lock if it is the one recorded beside the
+# lock, with its connection and every process started over it, and waits until the lock is
+# free.
 [ -e "$1" ] || exit 0
 exec 8<"$1"
 if flock -n 8; then

@@ -1,4 +1,4 @@
-# undoshared DIR: takes away a mount of the directory on itself. Another mount stays.
+# undoshared DIR: unmounts a bind mount of the directory on itself, and no other mount.
 [ -d "$1" ] || exit 0
 real "$1"
 escaped

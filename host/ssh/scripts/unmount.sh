@@ -1,15 +1,16 @@
-# unmount TARGET DIR PATIENCE: all of a stack. What is in use stays, and is reported with some
-# of its users, unless nothing can be lost of it: memory, and what is read-only, goes out of
-# sight. The target is not looked at: who looks at what another machine shares waits for
-# that. Where nothing uses it, it has been detached when the kernel waits, which lasts as
-# long as the program that asked for it, PATIENCE in seconds at most.
+# unmount TARGET DIR PATIENCE: unmounts all mounts that are stacked on TARGET. A mount in
+# use stays, and the script reports some of the processes that use it. Only in-memory and
+# read-only mounts are detached while they are in use, because no write can be lost.
+# The script does not stat the target: stat may block on the file server. If nothing uses
+# the mount, the kernel detaches it before it waits for the server; that wait lasts as long
+# as the umount process, at most PATIENCE seconds.
 [ -d "$2" ] || exit 0
 real "$2"
 real=${real%/}/${1##*/}
 escaped
 
-# users: prints "PID (NAME)" of some processes that have something of $real open, or run in
-# it. Only the kernel's links are read.
+# users: prints "PID (NAME)" of some processes that have a file below $real open, or have
+# their working directory or root there. It reads only the kernel's links.
 users() {
 	ls -l /proc/[0-9]*/ /proc/[0-9]*/fd 2>/dev/null | grep -F -e '/proc/' -e " -> $real" | {
 		pid= found=
@@ -31,7 +32,7 @@ users() {
 	} | head -n 3
 }
 
-# held: ends with what is mounted and who uses it. 35: in use.
+# held: prints the mount and the processes that use it, and exits with 35: in use.
 held() {
 	set -f
 	set -- $top
@@ -41,7 +42,7 @@ held() {
 	exit 35
 }
 
-# loose: nothing written to what is mounted last could be lost.
+# loose: whether the topmost mount can be detached without losing a write.
 loose() {
 	case $top in
 	tmpfs\ * | ramfs\ * | hugetlbfs\ *) return 0 ;;
@@ -63,10 +64,10 @@ while top=$(top) && [ -n "$top" ]; do
 	rounds=$((rounds + 1)) before=$(height)
 	case $top in
 	nfs\ * | nfs4\ *)
-		# Paths are not resolved again (-c); busybox knows no -c, and does not resolve them.
+		# -c: umount does not resolve the path. Busybox has no -c and never resolves it.
 		patient umount -c -- "$real" 2>/dev/null || patient umount -- "$real" 2>/dev/null || :
 		[ "$(height)" = "$before" ] || continue
-		# A server that does not answer: requests to it are aborted.
+		# If the server does not answer, -f aborts the requests to it.
 		patient stat -f -- "$real" >/dev/null 2>&1 ||
 			patient umount -cf -- "$real" 2>/dev/null || patient umount -f -- "$real" 2>/dev/null || :
 		[ "$(height)" = "$before" ] || continue

@@ -1,8 +1,8 @@
-# writetree DIR VERSION WAIT: $input is shell text that says what is wanted, and has
-# a function that writes it all into the current directory (see treeAbout, treeContent).
+# writetree DIR VERSION WAIT: $input is shell text that describes the wanted tree, with a
+# function that writes it into the current directory (see treeAbout, treeContent).
 dir=$1 next=$2
 
-# holds VERSION: whether it is exactly what is wanted: paths, modes, owners, bytes.
+# holds VERSION: whether it has exactly the wanted paths, modes, owners and bytes.
 holds() {
 	cd "$1" || return 1
 	total=0
@@ -18,12 +18,12 @@ target() {
 	target=${target%?x}
 }
 
-# linked: whether every wanted link is there.
+# linked: whether every wanted link exists.
 linked() {
 	[ "$count" -eq 0 ] || [ "$(targets 2>/dev/null)" = "$links" ]
 }
 
-# missing NAME...: the links that are to be made, each with a NUL.
+# missing NAME...: prints the links to create, each with a NUL.
 missing() {
 	for name; do
 		[ -L "$name" ] || [ -e "$name" ] || printf '..data/%s\0' "$name"
@@ -34,8 +34,8 @@ make_links() {
 	names missing | xargs -0 -r sh -c 'ln -s -- "$@" .' sh
 }
 
-# clear NAME...: takes away links to elsewhere. What is there and is no link stays,
-# and is an error: most likely a runtime mounts another volume there.
+# clear NAME...: removes links to other targets. Anything else there stays and is an error:
+# most likely, a runtime has mounted another volume there.
 clear() {
 	for name; do
 		if [ -L "$name" ]; then
@@ -47,7 +47,7 @@ clear() {
 	done
 }
 
-# count ENTRY...: sets $counted to how many of them are there.
+# count ENTRY...: sets $counted to the number of entries that exist.
 count() {
 	counted=0
 	for entry; do
@@ -56,7 +56,7 @@ count() {
 	done
 }
 
-# entries_of DIR...: adds what is in them to $total.
+# entries_of DIR...: adds the number of their entries to $total.
 entries_of() {
 	for sub; do
 		count "$sub"/* "$sub"/.[!.]* "$sub"/..?*
@@ -64,8 +64,8 @@ entries_of() {
 	done
 }
 
-# sweep ENTRY...: removes links of files that are gone and versions that are not
-# shown; nothing that we did not make.
+# sweep ENTRY...: removes links to removed files, and old versions; nothing that we did not
+# create.
 sweep() {
 	keep=/$(names printf '%s/')
 	for entry; do
@@ -88,7 +88,7 @@ sweep() {
 	done
 }
 
-# A link that fails under us looks like the end of the text.
+# If the link fails during the transfer, it looks like the end of the text.
 case $input in
 *'#end') ;;
 *) fail "the tree was cut off" ;;
@@ -121,7 +121,7 @@ if [ -z "$current" ] || ! (holds "$current"); then
 		cd -- "$next"
 		content
 	)
-	# A directory with setgid hands it down; versions have plain modes.
+	# A directory passes setgid to new ones in it; versions have plain modes.
 	[ ! -g "$next" ] || find "$next" -type d -exec chmod g-s -- {} +
 	if [ -n "$fresh" ]; then
 		ln -s -- "$next" ..data
@@ -133,8 +133,8 @@ if [ -z "$current" ] || ! (holds "$current"); then
 	trap - EXIT
 	current=$next
 fi
-# The visible links come after the flip, so that none dangles; those of removed
-# files go after it, for the same reason.
+# Create visible links after the flip, so that none dangles, and remove links of deleted
+# files after it for the same reason.
 if [ -n "$fresh" ]; then
 	link_all
 elif ! linked; then

@@ -34,7 +34,7 @@ while [ "$pid" -gt 1 ]; do
 	esac
 	pid=$parent
 done
-# Who has lost its parents was left behind by a connection that is over.
+# An orphaned process is left over from a connection that has ended.
 [ "$pid" -gt 1 ] || {
 	echo "the connection is over" >&2
 	exit 1
