@@ -10,9 +10,9 @@
 #   hack/vm.sh ssh DIR CMD...   runs a command in it
 #
 # BOWLINE_VM_CGROUP=1 boots with control groups of version 1. The processor is emulated, as
-# a /dev/kvm that is there may not work (BOWLINE_VM_ACCEL=kvm takes it). The machine has no way out:
-# all that it reaches is who comes to it at the port. Logging in as root takes the key
-# beside the image; DIR gets ssh_config, known_hosts and the console.
+# an existing /dev/kvm may not work (BOWLINE_VM_ACCEL=kvm uses it). The machine accepts inbound
+# connections on one port and has no outbound network. Root logs in with the key beside the image;
+# the script writes ssh_config, known_hosts and the console's output to DIR.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 if [ "$(id -u)" = 0 ]; then default_cache=/var/cache/bowline; else default_cache=${XDG_CACHE_HOME:-$HOME/.cache}/bowline; fi
