@@ -1,10 +1,18 @@
 #!/usr/bin/env bash
-# Shows a whole cluster on this machine: one Bowline makes two nodes (one through its socket, one
-# over SSH), runs an application on them, and loses the SSH link for a while. Whatever runs already
-# is left as it is. hack/demo-down.sh removes everything.
+# Shows a whole cluster on this machine: one Bowline process registers two hosts as nodes (one
+# through its socket, one over SSH), runs an application on them, and loses the SSH link for a while.
+# It reuses parts of the demo that already run. hack/demo-down.sh removes everything.
+#
+#   hack/demo.sh             runs the demo
+#   hack/demo.sh --record    runs it, and writes its output to docs/demo.cast and docs/demo.svg
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . hack/demo-lib.sh
+
+if [ "${1:-}" = --record ]; then
+  if [ -e "$dir" ]; then echo "a recording begins without a demo: make demo-down removes the one in $dir" >&2; exit 1; fi
+  exec go run ./hack/record docs/demo.cast docs/demo.svg hack/demo.sh
+fi
 
 began=$SECONDS
 trap 'failed $?' EXIT
@@ -13,7 +21,7 @@ failed() {
   [ "$1" = 0 ] && return
   printf '\n%sThe demo did not come up.%s' "$bold" "$plain"
   if [ -s "$own/log" ]; then printf ' The end of Bowline'\''s log, %s:\n' "$own/log"; tail -n 8 "$own/log" | cut -c 1-200; else echo; fi
-  echo "make demo continues from where it is; make demo-down takes away what there is."
+  echo "make demo continues from here; make demo-down removes everything."
 }
 
 # show COMMAND...: prints the command as a user would type it, then its output.
@@ -23,7 +31,7 @@ show() {
 }
 kubectl() { lab kubectl "$@"; }
 bowline() { KUBECONFIG=$dir/kubeconfig/admin.kubeconfig "$bowline" "$@"; }
-curl() { # a machine without it asks from a pod
+curl() { # without curl, a pod sends the request
   if type -P curl >/dev/null; then command curl -sS --max-time 10 "$@"; else kubectl exec shell -- wget -q -O - "$@"; fi
 }
 # until_true SECONDS WHAT COMMAND...
@@ -35,7 +43,7 @@ until_true() {
     sleep 0.2
   done
 }
-# awaits COMMAND...: runs it silently, for as long as Bowline runs.
+# awaits COMMAND...: runs it silently, and fails if Bowline ends first.
 awaits() {
   "$@" >/dev/null &
   while kill -0 $! 2>/dev/null; do
@@ -45,13 +53,13 @@ awaits() {
   wait $!
 }
 
-step "Building (nothing to do where nothing has changed; Kubernetes takes some minutes the first time)"
+step "Building (skips what has not changed; Kubernetes takes some minutes the first time)"
 # Without the lab's kubelet, which only tests run.
 hack/build-lab.sh bowline-lab pause web toolbox containerd-shim-runc-v2 bowline-containerd bowline-coredns bowline-kube | sed 's/^/  /'
 make --no-print-directory -s build
 echo "  Bowline is $bowline, $(du -h --apparent-size "$bowline" | cut -f1)"
 
-step "A cluster on this machine, with two hosts that are no nodes yet"
+step "A cluster on this machine, with two hosts that are not nodes yet"
 lab up --hosts 2 2>&1 | sed 's/^/  /'
 
 mkdir -p "$own"
@@ -60,7 +68,7 @@ field() { lab status -o json | grep -m 1 "\"$1\":" | cut -d'"' -f4; }
 # host_field NAME N: the same of host N.
 host_field() { lab status -o json | sed -n "/\"hosts\"/,\$ s/.*\"$1\": \"\([^\"]*\)\".*/\1/p" | sed -n "$2p"; }
 node_ip=$(host_field ip 1)
-far_ip=$(host_field ip 2)
+remote_ip=$(host_field ip 2)
 cat >"$own/config.yaml.new" <<Y
 apiVersion: bowline.io/v1alpha1
 kind: BowlineConfiguration
@@ -76,12 +84,12 @@ hosts:
   authentication:
     x509: {clientCAFile: $dir/pki/ca.crt}
 - nodeName: host2
-  endpoint: ssh://root@$far_ip/run/containerd/containerd.sock
+  endpoint: ssh://root@$remote_ip/run/containerd/containerd.sock
   ssh:
     identityFile: $(host_field key 2)
     hostKeys: ["$(cat "$(host_field hostKey 2)")"]
   kubeconfig: $dir/kubeconfig/host2.kubeconfig
-  server:                       # the API server finds this node's logs at this process, too
+  server:                       # the API server reads this node's logs from this process too
     tlsCertFile: $dir/pki/host1-serving.crt
     tlsPrivateKeyFile: $dir/pki/host1-serving.key
   authentication:
@@ -94,18 +102,18 @@ link_is_cut=
 cut_link() { link_is_cut=yes; link_rule -I; }
 restore_link() { [ -z "$link_is_cut" ] || { link_rule -D || true; link_is_cut=; }; }
 
-step "Bowline makes nodes of both: of one by its containerd's socket, of the other over SSH"
+step "One Bowline process registers both hosts as nodes: host1 through its socket, host2 over SSH"
 if running && cmp -s "$bowline" "$own/program" && cmp -s "$own/config.yaml" "$own/config.yaml.new"; then
   rm "$own/config.yaml.new"
-  echo "  it runs already, process $pid"
+  echo "  it already runs, process $pid"
 else
   if running; then
-    echo "  it has changed: process $pid ends, its containers live on and are adopted"
+    echo "  it has changed: process $pid ends, its containers keep running, the next process adopts them"
     stop_bowline
   fi
   mv "$own/config.yaml.new" "$own/config.yaml"
   cp "$bowline" "$own/program.new" && mv "$own/program.new" "$own/program"
-  # The process keeps its ID on its way into the host: each step is an exec.
+  # The process keeps its ID when it enters the host: each step is an exec.
   setsid "$bowline" lab --dir "$dir" exec host1 -- "$own/program" run --config "$own/config.yaml" \
     </dev/null >>"$own/log" 2>&1 &
   echo "$! $(born $!)" >"$own/process"
@@ -124,14 +132,14 @@ show kubectl apply -f hack/demo/web.yaml
 awaits kubectl -n kube-system rollout status deployment/coredns --timeout=90s
 awaits kubectl rollout status deployment/web --timeout=90s
 awaits kubectl wait --for=condition=Ready pod/shell pod/counter --timeout=90s
-show kubectl get pods -A -o wide
+show kubectl get pods -o custom-columns-file=hack/demo/pods.columns
 
-step "Requests through the Service: from this machine by the node's port, from a pod by name"
+step "Requests to the Service: from this machine to the node port, from a pod by name"
 until_true 30 "the Service" curl "http://$node_ip:30080/"
 show curl "http://$node_ip:30080/"
 show kubectl exec shell -- wget -q -O - http://web/
 
-step "Its log, and why a pod is as it is"
+step "The application's logs, and the node's decisions on one of its pods"
 pod=$(kubectl get pods -l app=web -o 'jsonpath={.items[0].metadata.name}')
 show kubectl logs -l app=web --prefix --tail=2
 show bowline why pod "default/$pod"
@@ -142,15 +150,17 @@ link_up() { [ "$(kubectl get node host2 -o 'jsonpath={.status.conditions[?(@.typ
 show kubectl logs counter --tail=1
 cut_link
 cut_at=$SECONDS
-until_true 30 "the node's word on its link" link_up False
-show kubectl get node host2 -o 'custom-columns=NODE:.metadata.name,READY:.status.conditions[?(@.type=="Ready")].status,LINK:.status.conditions[?(@.type=="LinkUp")].message'
+echo "  # cut: host2 drops every SSH packet"
+until_true 30 "the condition LinkUp" link_up False
+show kubectl get nodes -o custom-columns-file=hack/demo/nodes.columns
 sleep $((20 - (SECONDS - cut_at) > 0 ? 20 - (SECONDS - cut_at) : 0))
 restore_link
+echo "  # restored"
 until_true 60 "the link" link_up True
-echo "  the link is back"
 until_true 30 "the pod's log" kubectl logs counter --tail=1
 show kubectl logs counter --tail=1
-show kubectl get pod counter
+show kubectl get nodes -o custom-columns-file=hack/demo/nodes.columns
+show kubectl get pods -o custom-columns-file=hack/demo/pods.columns
 
 step "Up after $up_after s, and left running. Continue with"
 cat <<T
