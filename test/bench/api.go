@@ -245,8 +245,8 @@ Written by `+"`make bench-api`"+`; the last run was on %s.
 %s
     BOWLINE_BENCH_IDLE=%s BOWLINE_BENCH_PODS=%d make bench-api
 
-- Each agent manages a fresh lab host, and counts its own requests: client-go's `+"`rest_client_requests_total`"+`, read at the kubelet's /metrics, and at that of Bowline's process, before and after. Beginning a watch is one GET.
-- %d pods are made at once, each with a service account token, and deleted at once. What the idle node would have asked for in the same time is taken off.
-- The kubelet is of the lab's Kubernetes with its defaults.
+- Each agent manages a fresh lab host, and counts its own requests with client-go's `+"`rest_client_requests_total`"+`. The benchmark reads the counter before and after, from the /metrics of the kubelet and of Bowline's process. The start of a watch counts as one GET.
+- %d pods are created at once, each with a service account token, and deleted at once. The requests of an idle node over the same time are subtracted.
+- The kubelet is that of the lab's Kubernetes, with its defaults.
 `, time.Now().UTC().Format("2006-01-02 15:04 MST"), table, b.options.idle, b.pods, b.pods)
 }

@@ -142,17 +142,17 @@ func document(b *bench, table []byte) []byte {
 	fmt.Fprintf(&d, "Medians of %d in one run, the systems in turn, each on a fresh lab host with the images present.\n\n", b.runs)
 	fmt.Fprintf(&d, "    BOWLINE_BENCH_RUNS=%d BOWLINE_BENCH_IDLE=%s BOWLINE_BENCH_PODS=%d %s\n\n", b.runs, b.options.idle, b.pods, command)
 	fmt.Fprintf(&d, `- The machine: %d CPUs, %s; load average at the end %s.
-- Each pod has one container that only waits, a service account token, /etc/hosts and a termination log. The pods are bound when they are created; the time is from the first request to the watch event that shows the last pod Ready, or gone.
-- The kubelet is of the lab's Kubernetes, with parallel pulls and its defaults otherwise (110 pods, kubeAPIQPS 50, burst 100), as Bowline has.
+- Each pod has one container that only waits, a service account token, /etc/hosts and a termination log. The pods are bound when they are created. The time begins with the first request and ends with the watch event that shows the last pod Ready, or gone.
+- The kubelet is that of the lab's Kubernetes. It pulls in parallel and otherwise has its defaults (110 pods, kubeAPIQPS 50, burst 100), like Bowline.
 `, runtime.NumCPU(), machineName(), labtest.Load())
 	if b.wants(sysBare) {
 		asksUp, asksDown := b.tape.perPod()
-		fmt.Fprintf(&d, `- The bare CRI is given, by a program that decides nothing, the requests that a proxy on the socket recorded of Bowline's own wave for each pod (%d up, %d down, in their order, with this run's names put in), the same mounts and cgroups, at the best of %v pods at a time (%d up, %d down), beside as many writes to the API server as Bowline was counted to make: for each pod %d status patches and %d events on the way up, %d and %d on the way down, %d token. Its events yield to starts and its removals follow the deletion of the object, as Bowline's do.
+		fmt.Fprintf(&d, `- The bare CRI is a program that decides nothing: it replays the requests that a proxy on the socket recorded from Bowline's own wave. For each pod it sends the same requests in the same order with this run's names (%d up, %d down), and makes the same mounts and cgroups. Of the concurrencies %v, it uses the best (%d pods at a time up, %d down). It makes as many writes to the API server as Bowline: for each pod %d status patches and %d events on the way up, %d and %d on the way down, %d token. Its events yield to starts, and its removals follow the deletion of the object, like Bowline's.
 `, asksUp, asksDown, concurrencies, b.bestUp, b.bestDown,
 			b.wroteUp.patches, b.wroteUp.events, b.wroteDown.patches, b.wroteDown.events, b.wroteUp.tokens)
 	}
-	fmt.Fprintf(&d, `- Over SSH: Bowline runs beside the host, and a proxy on loopback carries the connections to the host's sshd, holds back what is sent by so many milliseconds in each direction, and counts the bytes of both. The link's bytes are measured once, when what the pods before left has been collected, over %s each.
-- Idle is measured over %s with all pods running, from /proc; with a probe means an HTTP readiness probe every 10 s in each pod.
+	fmt.Fprintf(&d, `- Over SSH: Bowline runs next to the host. A proxy on loopback forwards the connections to the host's sshd, delays the data by the given milliseconds in each direction, and counts the bytes. Each byte count is measured once, over %s, after garbage collection has removed earlier pods.
+- Idle CPU is measured over %s with all pods running, from /proc. Pods with a probe have an HTTP readiness probe every 10 s.
 `, linkTime, b.options.idle)
 	return []byte(d.String())
 }

@@ -86,7 +86,7 @@ func (c *crowd) tables(w io.Writer) (missed bool) {
 	aim("one watch of Services, of which there are "+fmt.Sprint(c.services)+", for all hosts", fmt.Sprint(c.watches), c.watches == 1)
 	if with, without := c.joined(true), c.joined(false); len(with) > 0 {
 		ratio := float64(percentile(with, 0.99)) / float64(percentile(without, 0.99))
-		aim(fmt.Sprintf("with %d hosts half-open, p99 of a pod's start on the others at most %.1f × that with none", c.silent, slowerAim),
+		aim(fmt.Sprintf("p99 of a pod's start with %d black-holed links, on the other hosts: at most %.1f × that with none", c.silent, slowerAim),
 			fmt.Sprintf("%s and %s: %.2f × (p50 %s and %s)", ms(percentile(with, 0.99)), ms(percentile(without, 0.99)), ratio,
 				ms(percentile(with, 0.5)), ms(percentile(without, 0.5))), ratio <= slowerAim)
 	}
@@ -105,10 +105,10 @@ Written by `+"`make bench-pool`"+`; the last run was on %s.
 
 %s
 - The machine: %d CPUs, which the API server, etcd, the fakes, two sshd of each host and the measured process share.
-- Pods are made %d at once, and the next ones as these are Ready.
-- Each host is a bare machine of the lab with namespaces and an sshd of its own, reached over loopback SSH; its container runtime is a fake in another process than Bowline. Each pod has one container that only waits and a service account's token.
-- The cluster has %d Services in %d namespaces, none of them that of the pods.
-- Memory is what is resident (VmRSS) %s after the last change, idle CPU is from /proc over %s then. What a host costs is what the step's hosts added before they had pods; what a pod costs is what their pods added.
-- Starts are timed %d at once, from the request to the event that shows the pod Ready, in four rounds of %d: all links good, then %d links that swallow everything from the round's beginning on, and both again.
+- Pods are created %d at a time, the next ones as these become Ready.
+- Each host is a host of the lab with separate namespaces and a separate sshd, which Bowline reaches over loopback SSH. Its container runtime is a fake in a process other than Bowline's. Each pod has one container that only waits, and a service account token.
+- The cluster has %d Services in %d namespaces, none of them in the pods' namespace.
+- Memory is the resident memory (VmRSS) %s after the last change. Idle CPU is read from /proc over the %s after that. The cost of a host is the increase by a step's hosts before they had pods, the cost of a pod the increase by their pods.
+- Starts are timed %d at a time, from the request to the event that shows the pod Ready, in four rounds of %d: all links good, then %d links black-holed from the round's beginning, and both again.
 `, time.Now().UTC().Format("2006-01-02 15:04 MST"), tables, runtime.NumCPU(), fillAtOnce, c.services, serviceNamespaces, settleTime, c.idle, atOnce, c.starts, c.silent)
 }
