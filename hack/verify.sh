@@ -18,6 +18,24 @@ run_tests() {
 	go test -count=1 -run "^($1)\$" "$2"
 }
 
+# commit_bodies fails if a commit has no body, or one without a sentence of at least four words. It
+# checks the commits that the upstream branch lacks, or else the last commit. Outside a git checkout
+# and on a shallow clone it checks nothing.
+commit_bodies() {
+	[ "$(git rev-parse --is-shallow-repository 2>/dev/null)" = false ] || return 0
+	git rev-parse -q --verify HEAD >/dev/null || return 0
+	local range=(-1 HEAD) commit missing=
+	if git rev-parse -q --verify '@{upstream}' >/dev/null 2>&1; then range=('@{upstream}..HEAD'); fi
+	for commit in $(git rev-list --no-merges "${range[@]}"); do
+		git log -1 --format=%b "$commit" | grep -vE '^[A-Z][A-Za-z-]+: ' | tr '\n' ' ' |
+			grep -qE '([^ ]+ +){3,}[^ ]*[.!?]( |$)' || missing+="  $(git log -1 --format='%h %s' "$commit")"$'\n'
+	done
+	[ -z "$missing" ] || { printf 'these commits have no body that says why (CONTRIBUTING.md):\n%s' "$missing" >&2; return 1; }
+}
+
+step "commits have a body"
+commit_bodies
+
 step "format"
 unformatted=$(gofmt -l $(git ls-files '*.go'))
 if [ -n "$unformatted" ]; then
