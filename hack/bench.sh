@@ -7,9 +7,9 @@ cd "$(dirname "$0")/.."
 mkdir -p bin docs
 CGO_ENABLED=0 go build -o bin/bench ./test/bench
 
-# The kernel maps a piece of the page cache around each page that a program touches. A file that a
-# linker wrote is there in other pieces than a copy, and the same program then has up to 6 MiB more
-# resident memory. So both agents are measured as copies.
+# The kernel maps a large folio of the page cache around each page that a program touches. A file
+# that a linker wrote has other folios than a copy, and the same program then has up to 6 MiB more
+# resident memory. Both agents are therefore measured as copies.
 for program in bin/bowline "${BOWLINE_CACHE:-/var/cache/bowline}/bin/bowline-kubelet"; do
   cp "$program" "$program.copy"
   mv "$program.copy" "$program"

@@ -16,10 +16,10 @@ bin=$cache/bin
 stamps=$cache/stamps
 mkdir -p "$bin" "$stamps"
 
-# The linker flags -s -w in build leave out what only debuggers read.
+# The linker flags -s -w in build leave out debug information.
 export CGO_ENABLED=0
 
-# program  module directory  package  what the sources are (below lab/)
+# program  module directory  package  directories of the sources, below lab/
 table() {
   cat <<'T'
 bowline-lab             lab            ./cmd/bowline-lab  .

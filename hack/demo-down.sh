@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Removes the demo: Bowline, the cluster, and everything that they made. None of it has to be
-# intact.
+# Removes the demo: Bowline, the cluster, and everything that they created, even if parts of it are
+# broken.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . hack/demo-lib.sh
@@ -15,4 +15,4 @@ if running; then
 fi
 # The pods' containers are in the host's cgroup, and end with it.
 if [ -x "$bowline" ]; then lab down; else "${BOWLINE_CACHE:-/var/cache/bowline}/bin/bowline-lab" --dir "$dir" down; fi
-echo "what was built stays for the next time, in ${BOWLINE_CACHE:-/var/cache/bowline} and bin"
+echo "the built programs stay in ${BOWLINE_CACHE:-/var/cache/bowline} and bin for the next time"

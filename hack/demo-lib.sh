@@ -1,10 +1,10 @@
-# What hack/demo.sh and hack/demo-down.sh share.
+# The functions and settings that hack/demo.sh and hack/demo-down.sh share.
 dir=${BOWLINE_DEMO_DIR:-/var/lib/bowline-demo}
 bowline=$PWD/bin/bowline
 own=$dir/bowline # Bowline's files: configuration, process, log
 
 if [ "$(id -u)" != 0 ]; then
-  echo "the demo makes namespaces, links and mounts, which needs root: sudo make ${MAKECMDGOALS:-demo}" >&2
+  echo "the demo creates namespaces, network interfaces and mounts, which needs root: sudo make ${MAKECMDGOALS:-demo}" >&2
   exit 1
 fi
 # sudo's PATH lacks the usual directory of Go.

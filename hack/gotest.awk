@@ -5,13 +5,13 @@
 # A log line belongs to the test that the last line of === names.
 /^=== / { test = $3; next }
 /^ +[A-Za-z0-9_]+\.go:[0-9]+: / { said[test] = $0; sub(/^ +[^ ]+ /, "", said[test]) }
-# What labtest.SkipAll prints.
+# The output of labtest.SkipAll.
 /^skipped: / { printf "skip\t%s\t%s\t%s\n", part, "all of a package", substr($0, 10) >>record }
 /^ *--- SKIP: / { printf "skip\t%s\t%s\t%s\n", part, $3, said[$3] >>record }
 /^--- (PASS|FAIL): / { ran++ }
-# What a compiler says comes whenever it comes.
+# Compiler output may appear at any point.
 /^# / || /^vet: / || /^[^ ]+\.go:[0-9]+:[0-9]+: / { print; next }
-# The line of a package follows all that the package printed.
+# The result line of a package follows all of its output.
 /^(ok|FAIL|\?) *\t/ {
   printf "%s%s\n", (/^FAIL/ ? text : ""), $0
   fflush()

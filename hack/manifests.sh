@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Generates manifests from the chart: deploy/kubernetes, for users without helm; and for the tests
-# of charts an example with everything in it, one of the profile localSocket, and two without hooks,
-# for tools that render without a cluster.
+# Generates manifests from the chart: deploy/kubernetes for users without helm, and for the tests of
+# charts an example with every value set, one of the profile localSocket, and two without hooks, for
+# tools that render without a cluster.
 #
 #   hack/manifests.sh [--check]
 #
@@ -18,7 +18,7 @@ tidy() { grep -v '^# Source: ' | awk '!/^$/ && !(/^---$/ && last ~ /^---$/); !/^
 {
 	echo "# Made of charts/bowline by hack/manifests.sh, with the values of values.yaml."
 	cat deploy/kubernetes/namespace.yaml
-	# Removes what only helm uses: its hooks, and its label of who installed an object.
+	# Removes the parts that only helm uses: its hooks, and its labels.
 	hack/helm.sh template bowline charts/bowline --namespace bowline --values deploy/kubernetes/values.yaml --include-crds --no-hooks |
 		grep -vE '^ +(app.kubernetes.io/managed-by|helm.sh/chart): '
 } | tidy >"$out/bowline.yaml"

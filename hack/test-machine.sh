@@ -160,8 +160,7 @@ chaos() {
 # A machine is prepared, runs pods, and is released, locally and over SSH.
 release() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline gotest release -count=1 -timeout 30m ./test/release/; }
 
-# Every command of the documents, both of those about machines and of those with Bowline in the
-# cluster.
+# Every command in the documents on hosts, and in those with Bowline in the cluster.
 docs() {
   hack/helm.sh version --short || return 1
   BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline BOWLINE_HELM=$PWD/bin/helm gotest docs -count=1 -timeout 30m ./test/docs/

@@ -26,12 +26,12 @@ part() {
   [ $how = ok ]
 }
 
-# Not under the race detector: purely deciding packages start no goroutine, and their enumerations
-# are long; the packages below test/ run other processes.
+# These packages do not run under the race detector: the pure ones start no goroutine, and their
+# enumerations are long; those below test/ run other processes.
 alone='^github.com/bowline-k8s/bowline(/charts|/config|/pod)?$|/syncloop/(plan|status|volume/render|gc/gcpolicy)$|/cri/(spec|critest.*)$|/hosts/shard$|/bowline/test/'
 
 unit() {
-  step "unit: what needs nothing but Go"
+  step "unit: tests that need only Go"
   local module packages=./...
   for module in hack/image lab provider/vktest/http; do (cd "$module" && gotest unit ./...) || return 1; done
   # The same tests under the race detector follow.
@@ -52,14 +52,14 @@ race() {
     fi
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev || return 1
   fi
-  step "race: what runs at once, under the race detector"
+  step "race: packages with goroutines, under the race detector"
   # host/ssh runs real sshds, and may take longer than go test's ten minutes.
   # shellcheck disable=SC2086
   CGO_ENABLED=1 gotest race -race -timeout 25m $packages
 }
 
 build() {
-  step "build: what the real ones need (Kubernetes takes some minutes to build the first time)"
+  step "build: the programs of the real labs (Kubernetes takes some minutes the first time)"
   hack/build-lab.sh && make --no-print-directory -s build
 }
 
