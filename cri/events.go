@@ -22,6 +22,9 @@ const namespace = "k8s.io"
 // eventBuffer is how many events may be queued for a slow reader.
 const eventBuffer = 1024
 
+// maxEventID is the longest ID in an event, in bytes. Runtimes give IDs of 64.
+const maxEventID = 128
+
 // ErrNoEvents means that the runtime has no usable event service; relist instead.
 var ErrNoEvents = errors.New("the runtime serves no container events")
 
@@ -168,9 +171,18 @@ func decode(envelope *types.Envelope) (Event, bool) {
 
 // with unmarshals the payload and sets the ID from it.
 func (e Event) with(any *anypb.Any, into proto.Message, id *string) (Event, bool) {
-	if err := proto.Unmarshal(any.GetValue(), into); err != nil || *id == "" {
+	if err := proto.Unmarshal(any.GetValue(), into); err != nil {
 		return Event{}, false
 	}
 	e.ContainerID = *id
+	return e.checked()
+}
+
+// checked drops an event without an ID, or with one that no runtime gives. Readers keep the IDs of
+// thousands of events, so a host must not choose their size.
+func (e Event) checked() (Event, bool) {
+	if e.ContainerID == "" || len(e.ContainerID) > maxEventID {
+		return Event{}, false
+	}
 	return e, true
 }

@@ -86,5 +86,5 @@ func decodeCRI(r *runtimeapi.ContainerEventResponse) (Event, bool) {
 	default:
 		return Event{}, false
 	}
-	return e, e.ContainerID != ""
+	return e.checked()
 }

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/containerd/containerd/api/types"
@@ -17,10 +18,11 @@ func FuzzDecode(f *testing.F) {
 		f.Add("containerd.events."+name, []byte("\x0a\x02c1\x10\x01"))
 	}
 	f.Add("type.googleapis.com/containerd.events.TaskExit", []byte("\x0a\xff\xff"))
+	f.Add("containerd.events.TaskStart", append([]byte("\x0a\x81\x01"), strings.Repeat("c", 129)...))
 	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, name string, payload []byte) {
 		e, ok := decode(&types.Envelope{Event: &anypb.Any{TypeUrl: name, Value: payload}})
-		if ok && (e.ContainerID == "" || len(e.ContainerID) > len(payload)) {
+		if ok && (e.ContainerID == "" || len(e.ContainerID) > min(len(payload), maxEventID)) {
 			t.Errorf("%+v of %q", e, payload)
 		}
 	})
@@ -29,6 +31,7 @@ func FuzzDecode(f *testing.F) {
 // FuzzDecodeCRI decodes CRI events from any bytes that are a message.
 func FuzzDecodeCRI(f *testing.F) {
 	f.Add([]byte("\x0a\x02c1\x10\x01"))
+	f.Add(append([]byte("\x0a\x81\x01"), strings.Repeat("c", 129)+"\x10\x01"...))
 	f.Add([]byte(""))
 	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -36,7 +39,7 @@ func FuzzDecodeCRI(f *testing.F) {
 		if proto.Unmarshal(data, &r) != nil {
 			return
 		}
-		if e, ok := decodeCRI(&r); ok && e.ContainerID == "" {
+		if e, ok := decodeCRI(&r); ok && (e.ContainerID == "" || len(e.ContainerID) > maxEventID) {
 			t.Errorf("%+v", e)
 		}
 	})

@@ -43,7 +43,7 @@ var methods = func() map[string]method {
 		"RemoveContainer", "UpdateContainerResources")
 	// Includes the network plugin and the first pull of the pause image.
 	add(runtime, 2*action, "RunPodSandbox")
-	add(runtime, 0, "StopContainer", "ExecSync")
+	add(runtime, 0, "StopContainer", "ExecSync", "GetContainerEvents")
 	add(image, lookup, "ImageStatus", "ListImages", "ImageFsInfo")
 	add(image, action, "RemoveImage")
 	add(image, 0, "PullImage")
@@ -67,6 +67,10 @@ var methods = func() map[string]method {
 			e.size, e.observed, e.health = budget.StatusBytes, true, true
 		case "PodSandboxStatus", "ContainerStatus", "ImageStatus", "ImageFsInfo":
 			e.size, e.observed = budget.StatusBytes, true
+		case "GetContainerEvents": // each has the statuses of its pod
+			e.size = budget.StatusBytes
+		case "Subscribe":
+			e.size = budget.LineBytes
 		case "ExecSync":
 			e.output = true
 		}

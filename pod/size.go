@@ -93,6 +93,16 @@ func (a Allocation) String() string {
 	return string(b)
 }
 
+// UnmarshalJSON decodes an allocation that a host kept. It refuses quantities that would cost the
+// process more than their text.
+func (a *Allocation) UnmarshalJSON(data []byte) error {
+	if err := CheckQuantities(data); err != nil {
+		return err
+	}
+	type plain Allocation
+	return json.Unmarshal(data, (*plain)(a))
+}
+
 // ParseAllocation parses what String returned. It returns false if s is none.
 func ParseAllocation(s string) (a Allocation, ok bool) {
 	return a, s != "" && json.Unmarshal([]byte(s), &a) == nil

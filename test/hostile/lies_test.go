@@ -61,6 +61,27 @@ var lies = []lie{
 		r.Answer("PodSandboxStatus", lying.Message(&runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
 			Id: "x", RuntimeHandler: strings.Repeat("x", 12<<10)}}))
 	}},
+	{"events with IDs of 1,000 KiB", nil, func(r *lying.Runtime, _ string) {
+		r.Answer("GetContainerEvents", func(send func([]byte) error, done <-chan struct{}) error {
+			for i := 0; ; i++ {
+				wire, err := proto.Marshal(&runtimeapi.ContainerEventResponse{ContainerId: fmt.Sprint(i, strings.Repeat("c", 1000<<10)),
+					ContainerEventType: runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT})
+				if err == nil {
+					err = send(wire)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		})
+	}},
+	{"allocations of two billion digits", nil, func(r *lying.Runtime, stamp string) {
+		items := sandboxes(100, stamp)
+		for i := range items {
+			items[i].Annotations = map[string]string{pod.AnnotationAllocation: `{"containers":{"app":{"limits":{"cpu":"1e2000000000"}}}}`}
+		}
+		r.Answer("ListPodSandbox", lying.Message(&runtimeapi.ListPodSandboxResponse{Items: items}))
+	}},
 	{"replies that never end", nil, func(r *lying.Runtime, _ string) {
 		for _, method := range []string{"ListPodSandbox", "ListContainers", "Status", "PodSandboxStatus", "ListImages"} {
 			r.Answer(method, lying.Hang)

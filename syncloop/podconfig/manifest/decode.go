@@ -28,6 +28,12 @@ func Decode(data []byte, from Origin) (pods []*v1.Pod, warnings []string, err er
 	if err := yaml.Unmarshal(data, &head); err != nil {
 		return nil, nil, fmt.Errorf("it is not YAML or JSON of an object: %w", plain(err))
 	}
+	// The manifest may be a file on a remote host.
+	if text, err := yaml.YAMLToJSON(data); err != nil {
+		return nil, nil, fmt.Errorf("it is not YAML or JSON of an object: %w", plain(err))
+	} else if err := pod.CheckQuantities(text); err != nil {
+		return nil, nil, err
+	}
 	switch {
 	case head.APIVersion == "" && head.Kind == "":
 		return nil, nil, errors.New("it has no apiVersion and kind: want apiVersion v1 and kind Pod")

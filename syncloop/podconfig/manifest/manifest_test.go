@@ -213,6 +213,8 @@ func TestRefused(t *testing.T) {
 		{container("lifecycle: {preStop: {}}"), "lifecycle.preStop: Invalid"},
 		{container("resources: {limits: {cpu: 1}, requests: {cpu: 2}}"), "requests[cpu]: Invalid"},
 		{container("resources: {limits: {cpu: -1}}"), "limits[cpu]: Invalid"},
+		{container("resources: {limits: {cpu: 1e2000000000}}"), "out of bounds"},
+		{container("resources: {limits: {cpu: '12345678901234567890e2000000000'}}"), "out of bounds"},
 		{container("resources: {claims: [{name: x}]}"), "resources.claims: Forbidden"},
 		{head + "spec: {containers: [{name: c, image: ' a'}]}", "image: Invalid"},
 		{head + "spec: {hostNetwork: true, containers: [{name: c, image: a, ports: [{containerPort: 1, hostPort: 2}]}]}", "hostPort: Invalid"},

@@ -1,0 +1,57 @@
+package pod
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// TestHugeQuantities: an annotation of a sandbox comes from the host. One number in it must not cost
+// the process more than its text.
+func TestHugeQuantities(t *testing.T) {
+	for _, text := range []string{
+		`"1e2000000000"`, `1e2000000000`, `"1E+2000000000"`, `"-1.5e-2000000000"`,
+		`"1e0001000"`, `"` + strings.Repeat("9", 5000) + `"`, `"` + strings.Repeat("9", 5000) + `Gi"`,
+	} {
+		if _, ok := ParseAllocation(`{"containers":{"app":{"limits":{"cpu":` + text + `}}}}`); ok {
+			t.Errorf("%.40s was accepted", text)
+		}
+	}
+	for _, text := range []string{`"1"`, `"100m"`, `"1e3"`, `"1E3"`, `"12E"`, `"2Ei"`, `"1.5Gi"`, `0.5`, `"1e-3"`} {
+		if _, ok := ParseAllocation(`{"containers":{"app":{"limits":{"cpu":` + text + `}}}}`); !ok {
+			t.Errorf("%s was refused", text)
+		}
+	}
+	for _, text := range []string{`"a1e5000"`, `"sha256:3e1234567"`, `"3e1234567g"`, `"12:30"`} {
+		if err := CheckQuantities([]byte(`{"image":` + text + `}`)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// FuzzQuantities: what CheckQuantities passes is decoded, compared and printed in bounded time.
+func FuzzQuantities(f *testing.F) {
+	for _, text := range []string{"1", "1e3", "1E", "2Ei", "1.5Gi", "-1e-9", "1e999", "+.5m", "1ee5", "1e+-5", "0e99999999"} {
+		f.Add(text)
+	}
+	one := resource.MustParse("1")
+	f.Fuzz(func(t *testing.T, text string) {
+		b, err := json.Marshal(text)
+		if err != nil || CheckQuantities(b) != nil {
+			return
+		}
+		began := time.Now()
+		var q resource.Quantity
+		if json.Unmarshal(b, &q) == nil {
+			_ = q.Cmp(one)
+			_ = q.String()
+			_ = q.MilliValue()
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("%q took %s", text, took)
+		}
+	})
+}
