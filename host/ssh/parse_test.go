@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -239,6 +240,23 @@ func TestExports(t *testing.T) {
 	for _, bad := range []string{"A", "=x", "1A=x", "a b=c", "A=\x00", "A;rm=x"} {
 		if _, err := exports([]string{bad}); err == nil {
 			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+// TestFactsHaveTheBoundingSet runs the script itself: what it filters and what parseFacts reads must
+// be the same lines. The machine of the tests may lack the capability, so the file is not its own.
+func TestFactsHaveTheBoundingSet(t *testing.T) {
+	status := filepath.Join(t.TempDir(), "status")
+	for set, want := range map[string]bool{"000001ffffffffff": true, "000001fffeffffff": false} {
+		testutil.Must(t, os.WriteFile(status, []byte("Name:\tsh\nCapEff:\t0000000000000000\nCapBnd:\t"+set+"\nCapAmb:\t0000000000000000\n"), 0o644))
+		script := strings.ReplaceAll(scriptFacts, "/proc/self/status", status)
+		out, err := exec.Command("/bin/sh", "-c", script, "facts", "/", "/nothing").Output()
+		testutil.Must(t, err)
+		f, err := parseFacts(out)
+		testutil.Must(t, err)
+		if f.CanLowerOOMScore != want {
+			t.Errorf("with the bounding set %s, CanLowerOOMScore is %v", set, f.CanLowerOOMScore)
 		}
 	}
 }

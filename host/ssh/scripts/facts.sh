@@ -35,7 +35,7 @@ line selinux /sys/fs/selinux/enforce
 whole label /proc/self/attr/current
 whole swaps /proc/swaps
 matching meminfo /proc/meminfo '^(MemTotal|SwapTotal):'
-matching status /proc/self/status '^CapEff:'
+matching status /proc/self/status '^CapBnd:'
 whole resolv.conf /etc/resolv.conf
 whole route /proc/net/route
 # Each pod's interface has a link-local address, which is not an address of the host.
