@@ -23,9 +23,9 @@
 //     been touched, and a new one starts on it;
 //   - pods start on the others as fast as without it.
 //
-// The target for the last is 1.1 times the median. The machines, the API server and the process
-// share the processors of the machine that runs the test, so two runs without any hostile host
-// differ by more: the test prints the ratio, and fails above 1.5.
+// The last is a ratio of medians, at most 1.1. The machines, the API server and the process share the
+// processors of the machine that runs the test, and two runs without any hostile host differ by
+// more; so rounds with a lie and without one alternate.
 //
 // Environment: BOWLINE_E2E=1 runs it (needs root and the lab's programs). BOWLINE_HOSTILE_HOSTS is
 // the number of good hosts, 20 by default.
