@@ -2,6 +2,8 @@ package pod
 
 import (
 	"encoding/json"
+	"github.com/bowline-k8s/bowline/test/corpus"
+	v1 "k8s.io/api/core/v1"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +39,7 @@ func FuzzQuantities(f *testing.F) {
 	for _, text := range []string{"1", "1e3", "1E", "2Ei", "1.5Gi", "-1e-9", "1e999", "+.5m", "1ee5", "1e+-5", "0e99999999"} {
 		f.Add(text)
 	}
+	corpus.Add(f)
 	one := resource.MustParse("1")
 	f.Fuzz(func(t *testing.T, text string) {
 		b, err := json.Marshal(text)
@@ -52,6 +55,26 @@ func FuzzQuantities(f *testing.F) {
 		}
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("%q took %s", text, took)
+		}
+	})
+}
+
+// FuzzAllocation reads any annotation of a sandbox or a container as an allocation or a size.
+func FuzzAllocation(f *testing.F) {
+	f.Add(`{"pod":{"limits":{"cpu":"1"}},"containers":{"app":{"requests":{"memory":"1Gi"}}}}`)
+	f.Add(`{"containers":{"app":{"limits":{"cpu":1e3}}}}`)
+	f.Add(`{"cpuRequest":5,"memoryLimit":-1}`)
+	corpus.Add(f)
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app"}}}}
+	f.Fuzz(func(t *testing.T, text string) {
+		_ = ParseSize(text)
+		a, ok := ParseAllocation(text)
+		if !ok {
+			return
+		}
+		_ = a.Apply(p)
+		if again, ok := ParseAllocation(a.String()); !ok || again.String() != a.String() {
+			t.Errorf("%q is not read again: %+v", a.String(), again)
 		}
 	})
 }

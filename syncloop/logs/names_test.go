@@ -2,6 +2,7 @@ package logs
 
 import (
 	"fmt"
+	"github.com/bowline-k8s/bowline/test/corpus"
 	"slices"
 	"strings"
 	"testing"
@@ -100,4 +101,29 @@ func TestRotatedName(t *testing.T) {
 			t.Errorf("beside %s: %s, want %s", c.have, got, c.want)
 		}
 	}
+}
+
+// FuzzNames chooses among any names in a container's log directory.
+func FuzzNames(f *testing.F) {
+	f.Add("0.log\n0.log.20260101-000000\n0.log.20260102-000000.gz\n0.log.x.tmp", 3)
+	f.Add("0.log\n0.log.99991231-235959", 2)
+	corpus.Add(f)
+	f.Fuzz(func(t *testing.T, text string, most int) {
+		names := strings.Split(text, "\n")
+		remove, compress := choose(names, "0.log", most)
+		for _, n := range append(slices.Clone(remove), compress...) {
+			if !strings.HasPrefix(n, "0.log.") || !slices.Contains(names, n) {
+				t.Errorf("%q is no rotated log of %q", n, names)
+			}
+		}
+		for _, n := range compress {
+			if slices.Contains(remove, n) {
+				t.Errorf("%q is removed and compressed", n)
+			}
+		}
+		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		if n := rotatedName(names, "0.log", now); slices.Contains(names, n) {
+			t.Errorf("%q is there already", n)
+		}
+	})
 }

@@ -2,7 +2,9 @@ package gcpolicy
 
 import (
 	"fmt"
+	"github.com/bowline-k8s/bowline/test/corpus"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -562,4 +564,23 @@ func unstamp(in Input) Removals {
 		r.Sandboxes[i].Owner = stamps[r.Sandboxes[i].ID]
 	}
 	return r
+}
+
+// FuzzNames reads any name in the host's directories of logs, links and cgroups.
+func FuzzNames(f *testing.F) {
+	for _, name := range []string{"default_web-0_1234", "web-0_default_app-0123.log", "pod1-2", "kubepods-burstable-pod1_2.slice", "-pod.slice", "_.log"} {
+		f.Add(name)
+	}
+	corpus.Add(f)
+	f.Fuzz(func(t *testing.T, name string) {
+		if uid := LogDirUID(name); !strings.HasSuffix(name, string(uid)) {
+			t.Errorf("the log directory %q is of %q", name, uid)
+		}
+		if id := LinkContainerID(name); !strings.Contains(name, id) || strings.Contains(id, "-") {
+			t.Errorf("the link %q is of %q", name, id)
+		}
+		if uid := CgroupUID(name); len(uid) >= max(len(name), 1) {
+			t.Errorf("the cgroup %q is of %q", name, uid)
+		}
+	})
 }

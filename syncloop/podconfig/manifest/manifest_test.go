@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"github.com/bowline-k8s/bowline/test/corpus"
 	"strings"
 	"testing"
 
@@ -263,6 +264,19 @@ func TestAnything(t *testing.T) {
 			if _, err := yaml.Marshal(p); err != nil {
 				rt.Fatal(err)
 			}
+		}
+	})
+}
+
+// FuzzManifest decodes any file in a remote host's staticPodPath.
+func FuzzManifest(f *testing.F) {
+	f.Add([]byte(head + "spec: {containers: [{name: c, image: a, resources: {limits: {cpu: 1}}}]}"))
+	f.Add([]byte("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]"))
+	corpus.Add(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		pods, _, err := Decode(data, file)
+		if err == nil && (len(pods) != 1 || pods[0].Name == "" || pods[0].UID == "") {
+			t.Errorf("%d pods of %q", len(pods), data)
 		}
 	})
 }
