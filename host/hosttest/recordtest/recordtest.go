@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -42,10 +41,26 @@ func Each(t *testing.T, f func(t *testing.T, version string, h host.Host, root s
 
 func root(t *testing.T, version string) string {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
 	dir := t.TempDir()
-	testutil.Must(t, os.CopyFS(dir, os.DirFS(filepath.Join(filepath.Dir(here), "../../schema/testdata/records", version))))
+	testutil.Must(t, os.CopyFS(dir, os.DirFS(filepath.Join(records(t), version))))
 	return dir
+}
+
+// records returns the directory of all versions. It looks for it from the test's working directory,
+// because with -trimpath a source file does not know where it is.
+func records(t *testing.T) string {
+	t.Helper()
+	at, err := os.Getwd()
+	testutil.Must(t, err)
+	for {
+		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
+			return filepath.Join(at, "host/schema/testdata/records")
+		}
+		if at == filepath.Dir(at) {
+			t.Fatal("the test does not run in the module's tree")
+		}
+		at = filepath.Dir(at)
+	}
 }
 
 func localHost(t *testing.T) host.Host {
