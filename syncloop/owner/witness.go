@@ -75,6 +75,14 @@ func (r *Record) Compare(clusterUID string, seen Witnesses) Likeness {
 	return known.compare(seen)
 }
 
+// mayBeSame reports whether an owner file that recorded only the Service may be of the cluster, as
+// the files of the first release did. The Service may have been recreated since, and nothing else
+// was recorded. The cluster must have a Node of the file's name: most other clusters have none.
+func (e Evidence) mayBeSame() bool {
+	known := e.File.Witnesses
+	return known.Node == "" && len(known.CA) == 0 && e.Witnesses.Node != "" && e.File.NodeName == e.Self.NodeName
+}
+
 // identity returns the identity under which we manage the host. The cluster keeps the UID that it
 // had when the host became its node, so that the stamps on what runs stay ours.
 func (e Evidence) identity() Identity {
@@ -84,7 +92,7 @@ func (e Evidence) identity() Identity {
 		like := e.File.Compare(e.Self.ClusterUID, e.Witnesses)
 		// If nothing of the node runs, no pod can be ended by mistake.
 		idle := !slices.ContainsFunc(e.Sandboxes, func(s Sandbox) bool { return s.Stamp == as.Stamp() })
-		if like == Same || like == Doubtful && idle || like.Proved(as, e.Sandboxes, e.Pods) {
+		if like == Same || idle && (like == Doubtful || e.mayBeSame()) || like.Proved(as, e.Sandboxes, e.Pods) {
 			return as
 		}
 		return e.Self

@@ -55,6 +55,8 @@ func TestEveryWitness(t *testing.T) {
 						want = Accepted
 					case bundle == agrees && node != differs && running == 0:
 						want = Accepted
+					case n.recorded == "" && n.seen != "" && b.recorded == "" && running == 0: // of a first release
+						want = Accepted
 					}
 					d := Decide(e)
 					count[d.Kind]++
@@ -73,6 +75,36 @@ func TestEveryWitness(t *testing.T) {
 	}
 }
 
+// TestFirstReleaseWithoutPods: an owner file of the first release has nothing to compare but the
+// Service. An idle host with one is accepted only by a cluster that has its Node, and only for the
+// node in the file.
+func TestFirstReleaseWithoutPods(t *testing.T) {
+	registered := Witnesses{Service: "c9", Node: "node-1", CA: []string{"ca"}}
+	for name, c := range map[string]struct {
+		self Identity
+		seen Witnesses
+		runs string // stamp of a sandbox
+		want Kind
+	}{
+		"the Service is recreated": {Identity{"c9", "n1"}, registered, "", Accepted},
+		"the Service is missing":   {Identity{"", "n1"}, Witnesses{Node: "node-1"}, "", Accepted},
+		"no such Node":             {Identity{"c9", "n1"}, Witnesses{Service: "c9", CA: []string{"ca"}}, "", OtherCluster},
+		"another node":             {Identity{"c9", "n2"}, registered, "", OtherCluster},
+		"another node, pods":       {Identity{"c9", "n2"}, registered, "c1/n1", OtherCluster},
+		"unknown pods":             {Identity{"c9", "n1"}, registered, "c1/n1", OtherCluster},
+		"pods of another owner":    {Identity{"c9", "n1"}, registered, "c2/n1", OtherSandbox},
+	} {
+		e := Evidence{Self: c.self, Witnesses: c.seen, FilePath: "/f", File: record(Identity{"c1", "n1"})}
+		if c.runs != "" {
+			e.Sandboxes = []Sandbox{{ID: "1", Pod: "a/b", PodUID: "u", Stamp: c.runs, Ready: true}}
+		}
+		d := Decide(e)
+		if d.Kind != c.want || c.want == Accepted && d.Identity.Stamp() != "c1/n1" {
+			t.Errorf("%s: %s as %s, want %s", name, d.Kind, d.Identity, c.want)
+		}
+	}
+}
+
 // TestServiceIsRecreated: a host stays a node of its cluster and keeps its stamp when the Service
 // default/kubernetes has another UID at the next start; also with an owner file of the first
 // release, and without any.
@@ -83,15 +115,17 @@ func TestServiceIsRecreated(t *testing.T) {
 	for name, c := range map[string]struct {
 		write   string // replaces the owner file of the first claim
 		pods    []KnownPod
+		idle    bool // no pod runs at the second claim
 		refused Kind
 	}{
-		"":                        {},
-		"file of a first release": {write: first, pods: []KnownPod{{UID: "u"}}},
-		"its pods are elsewhere":  {write: first, refused: OtherCluster},
-		"NULs":                    {write: "\x00\x00\x00", pods: []KnownPod{{UID: "u"}}},
-		"garbage":                 {write: "hello", pods: []KnownPod{{UID: "u"}}},
-		"NULs, unknown pods":      {write: "\x00\x00\x00", refused: OtherSandbox},
-		"garbage, unknown pods":   {write: "hello", refused: FileUnclear},
+		"":                                 {},
+		"file of a first release":          {write: first, pods: []KnownPod{{UID: "u"}}},
+		"file of a first release, no pods": {write: first, idle: true},
+		"its pods are elsewhere":           {write: first, refused: OtherCluster},
+		"NULs":                             {write: "\x00\x00\x00", pods: []KnownPod{{UID: "u"}}},
+		"garbage":                          {write: "hello", pods: []KnownPod{{UID: "u"}}},
+		"NULs, unknown pods":               {write: "\x00\x00\x00", refused: OtherSandbox},
+		"garbage, unknown pods":            {write: "hello", refused: FileUnclear},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -105,6 +139,9 @@ func TestServiceIsRecreated(t *testing.T) {
 			if c.write != "" {
 				testutil.Must(t, os.WriteFile(path, []byte(c.write), 0o644))
 			}
+			if c.idle {
+				r.set(nil)
+			}
 			c2 := c1
 			c2.ClusterUID, c2.Witnesses = now.Service, now
 			c2.Pods = func(context.Context) ([]KnownPod, error) { return c.pods, nil }
@@ -117,7 +154,11 @@ func TestServiceIsRecreated(t *testing.T) {
 				return
 			}
 			claim = take(t, c2)
-			if claim.Stamp() != "c1/n1" || claim.Found().Ours != 1 || claim.Found().Foreign != 0 {
+			run := 1
+			if c.idle {
+				run = 0
+			}
+			if claim.Stamp() != "c1/n1" || claim.Found().Ours != run || claim.Found().Foreign != 0 {
 				t.Errorf("managed as %s, found %+v", claim.Stamp(), claim.Found())
 			}
 			data, err := os.ReadFile(path)
