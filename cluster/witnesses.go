@@ -112,19 +112,17 @@ type Seen struct {
 }
 
 // Has reports whether a host belongs to the cluster. The host's node is known from its owner file
-// or, without one, from the stamps of its sandboxes. If no witness agrees, a pod that the API
-// server has and that runs on the host is proof, as when a node starts.
+// or, without one, from the stamps of its sandboxes. The rule is the one by which a node starts.
 func (c Seen) Has(ctx context.Context, file *owner.Record, id owner.Identity, sandboxes []owner.Sandbox) (bool, error) {
 	if file == nil {
 		file = &owner.Record{Identity: id}
 	}
-	like := file.Compare(c.Witnesses.Service, c.Witnesses)
-	if like == owner.Same {
+	if file.IsOf(c.Witnesses.Service, c.Witnesses, sandboxes, nil) {
 		return true, nil
 	}
 	pods, err := podsOf(ctx, c.Client, id.NodeName)
 	if err != nil {
 		return false, err
 	}
-	return like.Proved(id, sandboxes, pods), nil
+	return file.IsOf(c.Witnesses.Service, c.Witnesses, sandboxes, pods), nil
 }

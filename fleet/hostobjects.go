@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
@@ -166,16 +167,16 @@ type HostObjects struct {
 // OpenHostObjects creates the source that cfg names. It reads nothing yet.
 func OpenHostObjects(cfg *config.HostObjects, all *Sources, d *Drivers, p *pool.Pool) (*HostObjects, error) {
 	fail := func(err error) error { return fmt.Errorf("hostObjects: kubeconfig %s: %w", cfg.Kubeconfig, err) }
-	rest, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
+	access, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
 	if err != nil {
 		return nil, fail(err)
 	}
-	kubeclient.Configure(rest)
-	client, err := kubeclient.New(rest)
+	kubeclient.Configure(access)
+	client, err := kubeclient.New(access)
 	if err != nil {
 		return nil, fail(err)
 	}
-	api, err := hosts.NewClient(rest)
+	api, err := hosts.NewClient(access)
 	if err != nil {
 		return nil, fail(err)
 	}
@@ -185,7 +186,7 @@ func OpenHostObjects(cfg *config.HostObjects, all *Sources, d *Drivers, p *pool.
 		Sink: all, Taken: all.taken, AllowLocal: cfg.AllowLocal,
 		Managed: func(name string) bool { _, ok := p.States()[name]; return ok },
 		Release: func(ctx context.Context, h *config.Host) error {
-			return releaseMachine(ctx, h, client, func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, h.HostObject, m) })
+			return releaseMachine(ctx, h, client, access, func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, h.HostObject, m) })
 		},
 	}
 	if cfg.Replicas != nil {
@@ -272,9 +273,9 @@ func (o *HostObjects) reportDrivers(ctx context.Context) {
 
 // releaseMachine removes everything of the node from its host, as "bowline host release" does, but
 // keeps what "host prepare" did. It fails on a machine other than the node's: that one is no proof
-// that the node's own is empty.
-func releaseMachine(ctx context.Context, cfg *config.Host, client kubernetes.Interface, may connect.Recognizer) error {
-	w, _, err := cluster.Witnesses(ctx, client, nil, cfg.NodeName)
+// that the node's own is empty. access is the configuration of client: its CA is a witness.
+func releaseMachine(ctx context.Context, cfg *config.Host, client kubernetes.Interface, access *rest.Config, may connect.Recognizer) error {
+	w, _, err := cluster.Witnesses(ctx, client, access, cfg.NodeName)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,12 @@ package fleet
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,9 +21,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 
+	"github.com/bowline-k8s/bowline/cluster/clustertest"
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pool"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
@@ -88,12 +96,39 @@ func TestReleaseOfAnother(t *testing.T) {
 		path := owner.FilePath(root)
 		testutil.Must(t, errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(file), 0o600)))
 		cfg := &config.Host{Name: "box", NodeName: "box", HostObject: "box", Endpoint: "unix://" + rt.Socket, RootDirectory: root}
-		if err := releaseMachine(t.Context(), cfg, client, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if err := releaseMachine(t.Context(), cfg, client, &rest.Config{}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", file, err, want)
 		}
 		if _, err := os.Stat(path); err != nil {
 			t.Errorf("%s: the owner file: %v", file, err)
 		}
+	}
+}
+
+// TestReleaseWithoutServiceAndNode: the Service was recreated and the Node deleted. The CA of the
+// Host objects' client still tells that the idle host is of this cluster.
+func TestReleaseWithoutServiceAndNode(t *testing.T) {
+	now := time.Now()
+	ca, _ := clustertest.ClientCertificate(t, now, now.Add(time.Hour))
+	block, _ := pem.Decode(ca)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	testutil.Must(t, err)
+	key := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+	client := kubernetesfake.NewClientset(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", UID: "recreated"}})
+	rt, root := fake.Run(t, fake.Config{}), t.TempDir()
+	path := owner.FilePath(root)
+	testutil.Must(t, errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.WriteFile(path, fmt.Appendf(nil,
+		`{"schemaVersion": 1, "clusterUID": "first", "nodeName": "box", "witnesses": {"serviceUID": "first", "nodeUID": "deleted", "ca": [%q]}}`, hex.EncodeToString(key[:])), 0o600)))
+	// With its lock held by another, the host is recognized and then left as it is.
+	here, err := local.New(local.Config{Name: "here"})
+	testutil.Must(t, err)
+	lock, err := here.Lock(t.Context(), path+".lock", nil)
+	testutil.Must(t, err)
+	defer lock.Close()
+	cfg := &config.Host{Name: "box", NodeName: "box", HostObject: "box", Endpoint: "unix://" + rt.Socket, RootDirectory: root}
+	access := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	if err := releaseMachine(t.Context(), cfg, client, access, nil); err == nil || !strings.Contains(err.Error(), "another process manages this host") {
+		t.Errorf("%v", err)
 	}
 }
 

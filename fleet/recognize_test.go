@@ -67,7 +67,7 @@ func TestOtherMachineGetsNothing(t *testing.T) {
 			// A release does not empty it either, and does not report the node's own machine as
 			// empty.
 			client := kubernetesfake.NewClientset(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", UID: "ours"}})
-			err := releaseMachine(t.Context(), cfg, client, func(_ context.Context, m v1alpha1.MachineStatus) error { asked = append(asked, m); return other })
+			err := releaseMachine(t.Context(), cfg, client, nil, func(_ context.Context, m v1alpha1.MachineStatus) error { asked = append(asked, m); return other })
 			if !errors.Is(err, other) || len(asked) != 2 || asked[1] != want {
 				t.Errorf("its release ended with %v, and asked about %+v", err, asked)
 			}

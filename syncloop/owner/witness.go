@@ -92,14 +92,14 @@ func (e Evidence) identity() Identity {
 		like := e.File.Compare(e.Self.ClusterUID, e.Witnesses)
 		// If nothing of the node runs, no pod can be ended by mistake.
 		idle := !slices.ContainsFunc(e.Sandboxes, func(s Sandbox) bool { return s.Stamp == as.Stamp() })
-		if like == Same || idle && (like == Doubtful || e.mayBeSame()) || like.Proved(as, e.Sandboxes, e.Pods) {
+		if like == Same || idle && (like == Doubtful || e.mayBeSame()) || like.proved(as, e.Sandboxes, e.Pods) {
 			return as
 		}
 		return e.Self
 	}
 	// No usable file: accept the identity of a stamp if the API server knows a pod that has it.
 	for _, s := range e.Sandboxes {
-		if id, ok := identityOf(s.Stamp); ok && id.NodeName == as.NodeName && Another.Proved(id, e.Sandboxes, e.Pods) {
+		if id, ok := identityOf(s.Stamp); ok && id.NodeName == as.NodeName && Another.proved(id, e.Sandboxes, e.Pods) {
 			return id
 		}
 	}
@@ -136,12 +136,12 @@ func KnownPods(list []v1.Pod) []KnownPod {
 	return known
 }
 
-// Proved reports whether one of the sandboxes has the node's stamp and belongs to a pod that the
+// proved reports whether one of the sandboxes has the node's stamp and belongs to a pod that the
 // API server has for the node. Pod UIDs are unique, so then the node belongs to the cluster. The
 // UID of a static pod derives from its manifest and the node's name, which two clusters may share:
 // it counts only together with the time at which the pod was first seen, or if the clusters are
 // alike otherwise.
-func (l Likeness) Proved(id Identity, sandboxes []Sandbox, pods []KnownPod) bool {
+func (l Likeness) proved(id Identity, sandboxes []Sandbox, pods []KnownPod) bool {
 	return slices.ContainsFunc(sandboxes, func(s Sandbox) bool {
 		return s.Stamp == id.Stamp() && s.PodUID != "" && slices.ContainsFunc(pods, func(p KnownPod) bool {
 			static := types.UID(s.PodUID) == p.Static && (l != Another || s.Seen != "" && s.Seen == p.Seen)
