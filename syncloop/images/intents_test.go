@@ -84,7 +84,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 	data, err := json.Marshal(many)
 	testutil.Must(t, err)
-	for name, f := range map[string]*files{"intents": {data: data}, "size": {err: host.ErrTooLarge}} {
+	for name, f := range map[string]*files{"intents": {data: data}, "size": {data: data, large: true}} {
 		r := newRecords(f, "/r")
 		_ = r.locked(t.Context(), func(file *recordFile) bool {
 			if !file.Lost || len(file.Intents) > 0 {
@@ -96,20 +96,21 @@ func TestRecordsAreBounded(t *testing.T) {
 }
 
 // With the records of a newer Bowline no pod may use an image without a pull, and the file stays as
-// it is.
+// it is. So does a file that is too large to read, whose version is unknown.
 func TestNewerRecords(t *testing.T) {
 	const newer = `{"schemaVersion":2,"images":{},"more":true}`
-	f := &files{data: []byte(newer)}
-	r := &registry{present: map[string]bool{private: true}}
-	m, _ := manager(t, r, Config{Files: f, RecordPath: "/records"})
-	if _, err := m.Ensure(t.Context(), aPod("1"), container(private, v1.PullNever), nil); err == nil {
-		t.Error("a pod uses an image though it is not known who may")
-	}
-	if _, err := m.Ensure(t.Context(), aPod("2"), container(private, v1.PullAlways), nil); err != nil {
-		t.Errorf("it is not pulled: %v", err)
-	}
-	if string(f.data) != newer || f.damaged != nil {
-		t.Errorf("the file was changed: %s", f.data)
+	for name, f := range map[string]*files{"newer": {data: []byte(newer)}, "too large": {data: []byte(newer), large: true}} {
+		r := &registry{present: map[string]bool{private: true}}
+		m, _ := manager(t, r, Config{Files: f, RecordPath: "/records"})
+		if _, err := m.Ensure(t.Context(), aPod("1"), container(private, v1.PullNever), nil); err == nil {
+			t.Errorf("%s: a pod uses an image though it is not known who may", name)
+		}
+		if _, err := m.Ensure(t.Context(), aPod("2"), container(private, v1.PullAlways), nil); err != nil {
+			t.Errorf("%s: it is not pulled: %v", name, err)
+		}
+		if string(f.data) != newer || f.damaged != nil {
+			t.Errorf("%s: the file was changed: %s", name, f.data)
+		}
 	}
 }
 

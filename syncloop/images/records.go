@@ -44,7 +44,8 @@ type records struct {
 	file  recordFile
 	added map[string]time.Time // when this process last recorded an image, by ID
 	ends  atomic.Uint64        // counts finished pulls with an unknown outcome
-	// frozen is set if the file is of a newer Bowline; it is then not written.
+	// frozen is set if the file is of a newer Bowline, or may be: it is too large to read. It is then
+	// not written.
 	frozen bool
 }
 
@@ -159,8 +160,8 @@ func (r *records) load(ctx context.Context) (file recordFile, err error) {
 			klog.FromContext(ctx).Error(err, lostRecords, "path", r.path, "kept", r.path+damagedSuffix)
 		}
 	case errors.Is(err, host.ErrTooLarge):
-		file.Lost = true
-		klog.FromContext(ctx).Error(err, lostRecords, "path", r.path)
+		file.Lost, r.frozen = true, true
+		klog.FromContext(ctx).Error(err, lostRecords+". The file stays as it is", "path", r.path)
 	case !errors.Is(err, fs.ErrNotExist):
 		return file, err
 	}

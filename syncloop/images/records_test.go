@@ -28,6 +28,7 @@ type files struct {
 	damaged []byte // the copy of a damaged file
 	writes  int
 	err     error
+	large   bool // the file is larger than what may be read
 }
 
 func (f *files) ReadFile(context.Context, string, int64) ([]byte, error) {
@@ -38,6 +39,8 @@ func (f *files) ReadFile(context.Context, string, int64) ([]byte, error) {
 		return nil, f.err
 	case f.data == nil:
 		return nil, fs.ErrNotExist
+	case f.large:
+		return nil, host.ErrTooLarge
 	}
 	return f.data, nil
 }
