@@ -38,6 +38,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/images/credentialprovider"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
 	"github.com/bowline-k8s/bowline/syncloop/podconfig"
+	"github.com/bowline-k8s/bowline/syncloop/volume"
 )
 
 // Run runs the driver of one host: connect, recognize, claim, adopt, serve. It calls show when
@@ -102,6 +103,10 @@ func Run(ctx context.Context, cfg *config.Host, hook host.Hook, may connect.Reco
 		return err
 	}
 	defer giveBack()
+	// Before the claim, so that a refused host stays as it was.
+	if err := volume.CheckRecords(ctx, machine, cfg.RootDirectory); err != nil {
+		return err
+	}
 	held := ownership.NewHolder(machine.Fence, func(ctx context.Context) (ownership.Claim, error) {
 		c, err := ownership.Take(ctx, cfg, machine, claims, cl.Claim(nodeName))
 		if err != nil {

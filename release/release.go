@@ -86,6 +86,9 @@ func (r *Release) Run(ctx context.Context) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := volume.CheckRecords(ctx, r.machine, r.Cfg.RootDirectory); err != nil {
+		return nil, err
+	}
 	// Before the claim, because its lock files are on the host too.
 	before, err := List(ctx, r.machine, r.Cfg.RootDirectory)
 	if err != nil {

@@ -2,7 +2,6 @@ package volume
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"path"
@@ -32,18 +31,10 @@ const podDirMode = fs.FileMode(0o750)
 // PodDir is the pod's directory below the root directory.
 func PodDir(root string, uid types.UID) string { return path.Join(root, "pods", string(uid)) }
 
-// RecordDir holds one file, named by its UID, for each pod that was ever prepared here and is not
-// swept yet.
-func RecordDir(root string) string { return path.Join(root, "bowline", "pods") }
-
 func (m *Manager) podDir(uid types.UID) string { return PodDir(m.cfg.RootDir, uid) }
 
 func (m *Manager) volumeDir(uid types.UID, plugin, name string) string {
 	return path.Join(m.podDir(uid), "volumes", plugin, name)
-}
-
-func (m *Manager) recordPath(uid types.UID) string {
-	return path.Join(RecordDir(m.cfg.RootDir), string(uid))
 }
 
 // checkUID refuses a UID that is not a single path element: it names a directory that is later
@@ -126,24 +117,4 @@ func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) er
 		ps.dirs[d] = true
 	}
 	return nil
-}
-
-// recordVersion is the schema version of record; the first releases wrote none.
-const recordVersion = 1
-
-// record is for people and for later versions: the sweep needs only the file's name, and so accepts
-// any version.
-type record struct {
-	SchemaVersion int    `json:"schemaVersion"`
-	Namespace     string `json:"namespace"`
-	Name          string `json:"name"`
-}
-
-// record returns the file that is written to the host before anything else of the pod.
-func (m *Manager) record(p *v1.Pod) (host.Entry, error) {
-	data, err := json.Marshal(record{SchemaVersion: recordVersion, Namespace: p.Namespace, Name: p.Name})
-	if err != nil {
-		return host.Entry{}, fmt.Errorf("record pod %s/%s: %w", p.Namespace, p.Name, err)
-	}
-	return host.Entry{Path: m.recordPath(p.UID), Mode: 0o640, Data: data, Synced: true}, nil
 }
