@@ -19,3 +19,5 @@ func TestEveryVersionsRecord(t *testing.T) {
 		}
 	})
 }
+
+func TestKeysOfTheRecord(t *testing.T) { recordtest.Keys(t, schemaVersion, "prepared.json", Record{}) }

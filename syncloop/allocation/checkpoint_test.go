@@ -92,6 +92,8 @@ func TestEveryVersionsResizes(t *testing.T) {
 	})
 }
 
+func TestKeysOfResizes(t *testing.T) { recordtest.Keys(t, recordSchema, "resizes.json", record{}) }
+
 // FuzzResizeRecord: any resizes.json that can be read can be written and read again.
 func FuzzResizeRecord(f *testing.F) {
 	f.Add([]byte(`{"schemaVersion":1,"pods":{"u":{"sandbox":"s","allocation":{}}}}`))

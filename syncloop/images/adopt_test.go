@@ -25,3 +25,5 @@ func TestEveryVersionsPulls(t *testing.T) {
 		}
 	})
 }
+
+func TestKeysOfPulls(t *testing.T) { recordtest.Keys(t, schemaVersion, "pulls.json", recordFile{}) }

@@ -33,3 +33,5 @@ func TestEveryVersionsOwner(t *testing.T) {
 		}
 	})
 }
+
+func TestKeysOfTheOwner(t *testing.T) { recordtest.Keys(t, schemaVersion, "owner", Record{}) }

@@ -75,3 +75,5 @@ func TestNewerPods(t *testing.T) {
 		testutil.Must(t, CheckRecords(t.Context(), h, path.Join(root, "none")))
 	})
 }
+
+func TestKeysOfPods(t *testing.T) { recordtest.Keys(t, recordVersion, "pods", record{}) }
