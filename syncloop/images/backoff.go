@@ -1,65 +1,60 @@
 package images
 
 import (
+	"maps"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/bowline-k8s/bowline/wall"
 )
 
-// backoff counts failures by key: the wait after each one doubles from base to max. The Manager's
-// mutex guards it.
+// backoff is the kubelet's back-off of image pulls with the last failure of each key. Like every
+// pause here, it is over by either clock (wall.Passed); flowcontrol's IsInBackOff methods know only
+// one. The Manager's mutex guards it.
 type backoff struct {
-	base, max time.Duration
-	entries   map[string]backoffEntry
+	*flowcontrol.Backoff
+	last map[string]failure
 }
 
-type backoffEntry struct {
-	wait    time.Duration
-	at      time.Time // of the last failure
-	message string    // of the last failure
+type failure struct {
+	until   time.Time // the end of its back-off
+	message string
 }
 
 func newBackoff(base, max time.Duration) backoff {
-	return backoff{base: base, max: max, entries: map[string]backoffEntry{}}
-}
-
-// expired reports whether a failure is so old (twice max) that the next one counts as the first.
-func (b *backoff) expired(e backoffEntry, now time.Time) bool {
-	return wall.Passed(e.at.Add(2*b.max), now)
+	b := flowcontrol.NewBackOff(base, max)
+	b.HasExpiredFunc = func(now, last time.Time, max time.Duration) bool { return wall.Passed(last.Add(2*max), now) }
+	return backoff{Backoff: b, last: map[string]failure{}}
 }
 
 // fail counts a failure and returns until when to wait.
 func (b *backoff) fail(key, message string, now time.Time) time.Time {
-	for k, e := range b.entries { // drop expired entries
-		if b.expired(e, now) {
-			delete(b.entries, k)
-		}
-	}
-	wait := b.base
-	if e, ok := b.entries[key]; ok {
-		wait = min(2*e.wait, b.max)
-	}
-	b.entries[key] = backoffEntry{wait: wait, at: now, message: message}
-	return now.Add(wait)
+	b.GC()
+	maps.DeleteFunc(b.last, func(k string, _ failure) bool { return b.Get(k) == 0 })
+	b.Next(key, now)
+	until := now.Add(b.Get(key))
+	b.last[key] = failure{until: until, message: message}
+	return until
 }
 
 // state reports whether key is in back-off, until when, and for which failure.
 func (b *backoff) state(key string, now time.Time) (until time.Time, message string, waiting bool) {
-	e, ok := b.entries[key]
-	if !ok || b.expired(e, now) {
-		return time.Time{}, "", false
-	}
-	until = e.at.Add(e.wait)
-	return until, e.message, !wall.Passed(until, now)
+	f := b.last[key]
+	return f.until, f.message, !wall.Passed(f.until, now)
 }
 
-func (b *backoff) reset(key string) { delete(b.entries, key) }
-
+// forget drops the back-offs of all keys that begin with prefix.
 func (b *backoff) forget(prefix string) {
-	for k := range b.entries {
-		if strings.HasPrefix(k, prefix) {
-			delete(b.entries, k)
+	for key := range b.last {
+		if strings.HasPrefix(key, prefix) {
+			b.reset(key)
 		}
 	}
+}
+
+func (b *backoff) reset(key string) {
+	b.Reset(key)
+	delete(b.last, key)
 }

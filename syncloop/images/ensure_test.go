@@ -380,8 +380,8 @@ func TestBackoff(t *testing.T) {
 		}
 		m.Forget(p)
 		m.Forget(aPod("2"))
-		if len(m.backoff.entries) != 0 {
-			t.Errorf("left after Forget: %v", m.backoff.entries)
+		if len(m.backoff.last) != 0 {
+			t.Errorf("left after Forget: %v", m.backoff.last)
 		}
 	})
 }
@@ -438,7 +438,7 @@ func TestErrors(t *testing.T) {
 					if events := b.take(); len(events) != 1 {
 						t.Errorf("events %q, want Pulling alone", events)
 					}
-					if len(m.backoff.entries) != 0 {
+					if len(m.backoff.last) != 0 {
 						t.Error("a lost answer was counted")
 					}
 				}
