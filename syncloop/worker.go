@@ -200,7 +200,7 @@ func (w *worker) read(m mail) {
 			w.stuck = 0
 		} else {
 			// Like a kubelet, retry sooner than the next regular refresh: a full disk may have room
-			// again.
+			// again. A plain count, not wait.Backoff, because the cap differs each time.
 			w.resync = time.Now().Add(min(unwrittenPause<<min(w.stuck, 10), w.loop.resyncPeriod()))
 			w.stuck++
 		}

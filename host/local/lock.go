@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
@@ -80,9 +81,9 @@ func (h *Host) take(ctx context.Context, f *os.File, path string, holder []byte)
 
 // readHolder gives a holder that has just taken the lock some time to write its identity.
 func readHolder(ctx context.Context, f *os.File) []byte {
-	for wait := time.Millisecond; ; wait *= 2 {
+	for retry := (wait.Backoff{Duration: time.Millisecond, Factor: 2, Steps: 7}); ; {
 		data, err := io.ReadAll(io.NewSectionReader(f, 0, maxHolder))
-		if err != nil || len(data) > 0 || wait > 64*time.Millisecond || pause(ctx, wait) != nil {
+		if err != nil || len(data) > 0 || retry.Steps == 0 || pause(ctx, retry.Step()) != nil {
 			return data
 		}
 	}

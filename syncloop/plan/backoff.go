@@ -34,7 +34,8 @@ const (
 	ReasonConfig    = "CreateContainerConfigError" // what waits for a ConfigMap or Secret
 )
 
-// maxDoublings keeps a shift of a pause from overflowing.
+// maxDoublings keeps a shift of a pause from overflowing. The delays are computed from counts, and not
+// by wait.Backoff or flowcontrol.Backoff, because those keep state and flowcontrol reads the clock.
 const maxDoublings = 20
 
 // crashDelay is the wait after the exit of an instance that was the streak-th restart since the

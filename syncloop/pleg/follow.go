@@ -52,13 +52,16 @@ func (g *Generator) follow(ctx context.Context) {
 // twice the pause.
 const (
 	debounce    = 20 * time.Millisecond
-	settleLimit = 5 * time.Second
+	settleLimit = 5 * time.Second // of all looks together, about
 )
+
+// looks are the pauses before the looks for one hint; the last is half of settleLimit.
+var looks = wait.Backoff{Duration: debounce, Factor: 2, Steps: 8}
 
 // promise is a hint that no look has confirmed yet.
 type pendingHint struct {
 	Hint
-	pause time.Duration // until the next look
+	looks wait.Backoff // those that are left
 	due   time.Time
 }
 
@@ -83,7 +86,9 @@ func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
 			if g.uidOf(h.ID) != "" && g.confirmed(h) {
 				continue
 			}
-			open[h] = &pendingHint{Hint: h, pause: debounce, due: time.Now().Add(debounce)}
+			p := &pendingHint{Hint: h, looks: looks}
+			p.due = time.Now().Add(p.looks.Step())
+			open[h] = p
 		case now := <-timer.C:
 			g.lookAgain(ctx, open, now)
 		}
@@ -108,11 +113,11 @@ func (g *Generator) lookAgain(ctx context.Context, open map[Hint]*pendingHint, n
 			ref, changed := g.cache.Get(uid).Ref, g.changedBy(h)
 			g.within(uid, func() { _, _ = g.Observe(ctx, ref, changed) })
 		}
-		if p.pause *= 2; uid != "" && g.confirmed(h) || p.pause > settleLimit {
+		if uid != "" && g.confirmed(h) || p.looks.Steps == 0 {
 			delete(open, h)
 			continue
 		}
-		p.due = time.Now().Add(p.pause)
+		p.due = time.Now().Add(p.looks.Step())
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/notify"
@@ -110,7 +111,7 @@ type probe struct {
 	message string // of the last failure
 	// begins is the end of the initial delay; zero until armed.
 	begins time.Time
-	early  time.Duration // wait before the next early run
+	early  wait.Backoff // pauses before the next early runs
 	due    time.Time
 	index  int  // in the heap, or -1
 	active bool // a run is in progress

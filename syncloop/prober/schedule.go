@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host/budget"
@@ -16,8 +17,8 @@ import (
 	"github.com/bowline-k8s/bowline/wall"
 )
 
-// firstEarly is the pause after the first early run; it doubles each time.
-const firstEarly = 500 * time.Millisecond
+// earlyPauses are the pauses after early runs.
+var earlyPauses = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 30}
 
 // Run starts probes when they are due. It returns after ctx and every run have ended.
 func (m *Manager) Run(ctx context.Context) error {
@@ -30,9 +31,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		for len(m.heap) > 0 && !m.heap[0].due.After(now) {
 			m.launch(ctx, heap.Pop(&m.heap).(*probe))
 		}
-		wait := wall.Glance
+		left := wall.Glance
 		if len(m.heap) > 0 {
-			wait = wall.Until(m.heap[0].due, now) // due times derive from start times, which are wall clock times
+			left = wall.Until(m.heap[0].due, now) // due times derive from start times, which are wall clock times
 		}
 		var updates chan types.UID
 		var uid types.UID
@@ -40,7 +41,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			updates, uid = m.updates, m.changed[0]
 		}
 		m.mu.Unlock()
-		timer.Reset(wait)
+		timer.Reset(left)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -63,7 +64,7 @@ func (m *Manager) arm(p *probe) {
 	if p.begins.Before(now) {
 		p.begins = now
 	}
-	p.early = firstEarly
+	p.early = earlyPauses
 	at := p.begins
 	if p.kind == Liveness || p.target.startedAt.Before(m.began) {
 		at = at.Add(time.Duration(m.cfg.Random() * float64(period(p.spec))))
@@ -167,8 +168,7 @@ func (m *Manager) next(p *probe, again bool) {
 	}
 	if again {
 		first := p.begins.Add(period(p.spec))
-		at = now.Add(p.early)
-		p.early *= 2
+		at = now.Add(p.early.Step())
 		if at.After(first) {
 			at = first
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/syncloop/shutdown/order"
@@ -117,7 +118,8 @@ func (m *Manager) Going() bool { return m != nil && m.going.Load() }
 // running.
 func (m *Manager) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
-	pause, told, ever := firstRetry, "", false
+	first := wait.Backoff{Duration: firstRetry, Factor: 2}
+	retry, told, ever := first, "", false
 	for {
 		s, err := m.cfg.Open(ctx)
 		if err == nil {
@@ -126,7 +128,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.tell(ctx, s)
 			err = m.session(ctx, s)
 			if time.Since(began) > lastRetry { // a session that ends at once does not reset the back-off
-				pause, told = firstRetry, ""
+				retry, told = first, ""
 			}
 			if closeErr := s.Close(); closeErr != nil {
 				log.V(1).Info("Failed to close the shutdown watch", "err", closeErr)
@@ -147,15 +149,14 @@ func (m *Manager) Run(ctx context.Context) error {
 			log.Error(err, "Failed to watch for a shutdown of the host, will retry")
 		}
 		told = err.Error()
+		retry.Steps, retry.Cap = 1, lastRetry // for each failure, because the cap may change
+		if absent && !ever {
+			retry.Cap = absentRetry
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(pause):
-		}
-		if absent && !ever {
-			pause = min(2*pause, absentRetry)
-		} else {
-			pause = min(2*pause, lastRetry)
+		case <-time.After(retry.Step()):
 		}
 	}
 }

@@ -16,7 +16,7 @@ const (
 	untold = "event NodeShutdown: Shutdown manager detected shutdown cancellation"
 )
 
-func wait(d time.Duration) { time.Sleep(d); synctest.Wait() } // in synctest's time
+func sleep(d time.Duration) { time.Sleep(d); synctest.Wait() } // in synctest's time
 
 // TestShutdown: pods end by priority, each group when the previous one has ended, and the host goes
 // down when all have, not before.
@@ -29,7 +29,7 @@ func TestShutdown(t *testing.T) {
 		m := w.manager(periods...)
 		defer w.run(m)()
 		w.wants("0s held")
-		wait(time.Hour)
+		sleep(time.Hour)
 		w.wants()
 		if m.Going() {
 			t.Error("it goes down by itself")
@@ -39,11 +39,11 @@ func TestShutdown(t *testing.T) {
 		if !m.Going() {
 			t.Error("pods are taken while the machine goes down")
 		}
-		wait(6 * time.Second)
+		sleep(6 * time.Second)
 		w.wants()
-		wait(10 * time.Second)
+		sleep(10 * time.Second)
 		w.wants("1h0m7s end system 10s", "1h0m8s released")
-		wait(time.Minute)
+		sleep(time.Minute)
 		w.wants()
 	})
 }
@@ -58,7 +58,7 @@ func TestTimeIsOver(t *testing.T) {
 		defer w.run(w.manager(periods...))()
 		w.change(func() { w.going = true })
 		w.wants("0s held", "0s "+told, "0s going true", "0s end stuck 20s")
-		wait(time.Minute)
+		sleep(time.Minute)
 		w.wants("20s end system 10s", "35s released") // includes Margin, for the last status
 	})
 }
@@ -81,9 +81,9 @@ func TestAPIServerAway(t *testing.T) {
 		w.pod("a", 0, time.Second)
 		defer w.run(w.manager(periods...))()
 		w.change(func() { w.going = true })
-		wait(9 * time.Second)
+		sleep(9 * time.Second)
 		w.wants("0s held", "0s "+told, "0s going true", "0s end a 20s")
-		wait(time.Minute)
+		sleep(time.Minute)
 		w.wants("11s released")
 	})
 	synctest.Test(t, func(t *testing.T) { // the API server is back in time
@@ -92,11 +92,11 @@ func TestAPIServerAway(t *testing.T) {
 		w.pod("a", 0, time.Second)
 		defer w.run(w.manager(periods...))()
 		w.change(func() { w.going = true })
-		wait(4*time.Second + 50*time.Millisecond)
+		sleep(4*time.Second + 50*time.Millisecond)
 		w.mu.Lock()
 		w.silent = false
 		w.mu.Unlock()
-		wait(time.Second)
+		sleep(time.Second)
 		w.wants("0s held", "0s "+told, "0s going true", "0s end a 20s", "4.1s released")
 	})
 }
@@ -121,7 +121,7 @@ func TestCalledOff(t *testing.T) {
 				defer w.run(m)()
 				w.change(func() { w.going = true })
 				w.wants("0s held", "0s "+told, "0s going true", "0s end a 20s")
-				wait(after.wait)
+				sleep(after.wait)
 				w.wants(after.want...)
 				w.change(func() { w.going = false })
 				at := after.wait.String() + " "
@@ -133,7 +133,7 @@ func TestCalledOff(t *testing.T) {
 				if m.Going() {
 					t.Error("it still goes down")
 				}
-				wait(time.Hour)
+				sleep(time.Hour)
 				w.wants((after.wait+time.Second).String()+" revive", (after.wait+2*time.Second).String()+" revive")
 				if w.held == false {
 					t.Error("the next shutdown would not wait")
@@ -176,14 +176,14 @@ func TestNoAnswer(t *testing.T) {
 		defer w.run(w.manager(periods...))()
 		w.wants("0s held")
 		w.change(func() { w.going, w.deaf = true, 2 })
-		wait(10 * time.Second)
+		sleep(10 * time.Second)
 		w.wants("2s "+told, "2s going true", "2s end a 20s", "3s released")
 	})
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.run(w.manager(periods...))()
 		w.change(func() { w.deaf = 100 })
-		wait(10 * time.Second)
+		sleep(10 * time.Second)
 		if w.sessions < 2 {
 			t.Error("a session that never answers is kept for ever")
 		}
@@ -202,10 +202,10 @@ func TestLinkDies(t *testing.T) {
 				m := w.manager(periods...)
 				defer w.run(m)()
 				w.change(func() { w.going = true })
-				wait(2 * time.Second)
+				sleep(2 * time.Second)
 				w.wants("0s held", "0s "+told, "0s going true", "0s end a 20s")
 				w.unlink()
-				wait(5 * time.Minute)
+				sleep(5 * time.Minute)
 				w.wants() // system is not ended: the host's state is unknown
 				if !m.Going() {
 					t.Error("a machine out of reach takes pods")
@@ -213,7 +213,7 @@ func TestLinkDies(t *testing.T) {
 				w.mu.Lock()
 				w.cut, w.going = false, stays
 				w.mu.Unlock()
-				wait(2 * time.Minute)
+				sleep(2 * time.Minute)
 				if stays { // it still goes down, and does not wait
 					w.wantsAnyTime("end system 10s")
 					return
@@ -238,18 +238,18 @@ func TestWeBeginLate(t *testing.T) {
 		w.change(func() { w.going = true })
 		w.wants("0s held", "0s "+told, "0s going true")
 		stop() // the end of our process; the host no longer waits for it
-		wait(time.Second)
+		sleep(time.Second)
 		if w.held {
 			t.Error("an inhibitor stays behind")
 		}
 		m := w.manager(periods...)
 		defer w.run(m)()
 		w.wants("1s "+told, "1s going true")
-		wait(2*time.Second + 50*time.Millisecond)
+		sleep(2*time.Second + 50*time.Millisecond)
 		w.mu.Lock()
 		w.unknown = false
 		w.mu.Unlock()
-		wait(20 * time.Second)
+		sleep(20 * time.Second)
 		w.wants("3.1s end a 20s", "6.1s end system 10s")
 	})
 	synctest.Test(t, func(t *testing.T) { // the pods never become known
@@ -258,7 +258,7 @@ func TestWeBeginLate(t *testing.T) {
 		w.unknown = true
 		defer w.run(w.manager(periods...))()
 		w.change(func() { w.going = true })
-		wait(time.Minute)
+		sleep(time.Minute)
 		w.wants("0s held", "0s "+told, "0s going true", "30s released")
 	})
 }
@@ -282,14 +282,14 @@ func TestAbsent(t *testing.T) {
 		w := newWorld(t)
 		w.absent = true
 		defer w.run(w.manager(periods...))()
-		wait(time.Hour)
+		sleep(time.Hour)
 		if w.sessions < 10 || w.sessions > 20 {
 			t.Errorf("it was tried %d times in an hour", w.sessions)
 		}
 		w.mu.Lock()
 		w.absent = false
 		w.mu.Unlock()
-		wait(10 * time.Minute)
+		sleep(10 * time.Minute)
 		if !w.held {
 			t.Error("a logind that came later is not asked")
 		}
@@ -305,13 +305,13 @@ func TestUpWithoutInit(t *testing.T) {
 		m := w.manager(periods...)
 		defer w.run(m)()
 		w.change(func() { w.going = true })
-		wait(5 * time.Second)
+		sleep(5 * time.Second)
 		w.wants("0s held", "0s "+told, "0s going true", "0s end a 20s", "1s released")
 		w.unlink()
 		w.mu.Lock()
 		w.cut, w.absent = false, true
 		w.mu.Unlock()
-		wait(time.Minute)
+		sleep(time.Minute)
 		w.wants()
 		if !m.Going() {
 			t.Error("a machine whose init is gone takes pods")
@@ -319,7 +319,7 @@ func TestUpWithoutInit(t *testing.T) {
 		w.mu.Lock()
 		w.boots++
 		w.mu.Unlock()
-		wait(time.Minute)
+		sleep(time.Minute)
 		w.wantsAnyTime(untold, "going false")
 		if m.Going() {
 			t.Error("a machine that is up again takes no pods")
@@ -335,15 +335,15 @@ func TestASecondShutdown(t *testing.T) {
 		m := w.manager(periods...)
 		defer w.run(m)()
 		w.change(func() { w.going = true })
-		wait(time.Second)
+		sleep(time.Second)
 		w.change(func() { w.going = false })
-		wait(2*time.Second + time.Millisecond)
+		sleep(2*time.Second + time.Millisecond)
 		w.wantsAnyTime("held", told, "going true", "released", "held", untold, "going false", "revive", "revive")
 		w.change(func() { w.going = true })
-		wait(time.Minute)
+		sleep(time.Minute)
 		w.wantsAnyTime(told, "going true", "released")
 		w.change(func() { w.going, w.revivals = false, 1 })
-		wait(time.Minute)
+		sleep(time.Minute)
 		w.wantsAnyTime("held", untold, "going false", "revive")
 	})
 }
@@ -355,7 +355,7 @@ func TestSessionsThatEndAtOnce(t *testing.T) {
 		w.deaf = 1 << 30
 		defer w.run(w.manager(periods...))()
 		for range 600 {
-			wait(time.Second)
+			sleep(time.Second)
 			w.mu.Lock()
 			if w.session != nil {
 				w.session.end(errors.New("the bus is gone"))
