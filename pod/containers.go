@@ -2,6 +2,7 @@ package pod
 
 import (
 	"iter"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -56,6 +57,11 @@ func Find(containers iter.Seq[*v1.Container], name string) *v1.Container {
 		}
 	}
 	return nil
+}
+
+// IsInit reports whether the pod has an init container of this name.
+func IsInit(s *v1.PodSpec, name string) bool {
+	return slices.ContainsFunc(s.InitContainers, func(c v1.Container) bool { return c.Name == name })
 }
 
 // FindStatus returns the status of the container of this name, or nil.

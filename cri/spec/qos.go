@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -71,7 +70,7 @@ func smallestMemoryRequest(p *v1.Pod) int64 {
 }
 
 func isSidecar(p *v1.Pod, c *v1.Container) bool {
-	return pod.Sidecar(c) && slices.ContainsFunc(p.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name })
+	return pod.Sidecar(c) && pod.IsInit(&p.Spec, c.Name)
 }
 
 // nodeCritical reports whether the pod has the priority class system-node-critical. As anyone can

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -139,12 +140,7 @@ func probeWords(name, probe, output string) string {
 }
 
 func (d *decision) isMain(name string) bool {
-	for i := range d.spec.Containers {
-		if d.spec.Containers[i].Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.spec.Containers, func(c v1.Container) bool { return c.Name == name })
 }
 
 // stop stops one container and has it killed no later than by; the earliest by of several calls

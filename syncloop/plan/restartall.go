@@ -98,12 +98,7 @@ func (d *decision) stoppedBy(source *pod.Container, c *v1.Container) bool {
 
 // resets reports whether the named container takes part in a restart of all containers.
 func (d *decision) resets(name string) bool {
-	for i := range d.spec.InitContainers {
-		if d.spec.InitContainers[i].Name == name {
-			return true
-		}
-	}
-	return d.isMain(name)
+	return pod.Find(pod.Containers(d.spec), name) != nil
 }
 
 func (d *decision) asksRestartAll(c *pod.Container) bool {

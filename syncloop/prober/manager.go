@@ -161,27 +161,24 @@ func (m *Manager) Sync(p *v1.Pod, o pod.Observed, podIPs []string) {
 	if len(podIPs) > 0 {
 		ip = podIPs[0]
 	}
-	for i, list := range [2][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for j := range list {
-			c := &list[j]
-			n := o.Newest(c.Name)
-			if n == nil || n.State != pod.StateRunning {
-				continue
+	for c := range pod.Containers(&p.Spec) {
+		n := o.Newest(c.Name)
+		if n == nil || n.State != pod.StateRunning {
+			continue
+		}
+		seen[n.ID] = true
+		t, known := have[n.ID]
+		if !known {
+			if have == nil {
+				have = map[string]*target{}
+				m.pods[p.UID] = have
 			}
-			seen[n.ID] = true
-			t := have[n.ID]
-			if t == nil {
-				t = &target{id: n.ID, startedAt: n.StartedAt}
-				if have == nil {
-					have = map[string]*target{}
-					m.pods[p.UID] = have
-				}
-				have[n.ID] = t
-				t.pod, t.container, t.ip = p, c, ip
-				m.declare(t, i == 0)
-				continue
-			}
-			t.pod, t.container, t.ip = p, c, ip
+			t = &target{id: n.ID, startedAt: n.StartedAt}
+			have[n.ID] = t
+		}
+		t.pod, t.container, t.ip = p, c, ip
+		if !known {
+			m.declare(t)
 		}
 	}
 	for id, t := range have {
@@ -196,9 +193,9 @@ func (m *Manager) Sync(p *v1.Pod, o pod.Observed, podIPs []string) {
 }
 
 // declare creates the probes of a new target and arms those that run first.
-func (m *Manager) declare(t *target, isInit bool) {
+func (m *Manager) declare(t *target) {
 	c := t.container
-	if isInit && !pod.Sidecar(c) {
+	if pod.IsInit(&t.pod.Spec, c.Name) && !pod.Sidecar(c) {
 		return // an init container that runs to completion is never probed
 	}
 	for k, spec := range [3]*v1.Probe{Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe} {

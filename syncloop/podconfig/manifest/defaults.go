@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // setDefaults sets the API server's defaults for the fields that a node reads. client-go has no
@@ -24,7 +26,7 @@ func setDefaults(p *v1.Pod) {
 	if *s.TerminationGracePeriodSeconds < 0 {
 		*s.TerminationGracePeriodSeconds = 1
 	}
-	for _, c := range containers(s) {
+	for c := range pod.Containers(s) {
 		defaultContainer(c, s.HostNetwork)
 	}
 	for i := range s.Volumes {

@@ -1,6 +1,10 @@
 package manifest
 
-import v1 "k8s.io/api/core/v1"
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
 
 // references names the first reference that needs the API server, or is empty.
 func references(p *v1.Pod) string {
@@ -13,7 +17,7 @@ func references(p *v1.Pod) string {
 	case len(s.ResourceClaims) > 0:
 		return "resource claims (spec.resourceClaims)"
 	}
-	for _, c := range containers(s) {
+	for c := range pod.Containers(s) {
 		for _, e := range c.Env {
 			switch {
 			case e.ValueFrom == nil:
@@ -77,17 +81,4 @@ func ofVolume(v *v1.VolumeSource) string {
 		}
 	}
 	return ""
-}
-
-// containers returns pointers to the pod's init and main containers, so that they can be changed in
-// place.
-func containers(s *v1.PodSpec) []*v1.Container {
-	var out []*v1.Container
-	for i := range s.InitContainers {
-		out = append(out, &s.InitContainers[i])
-	}
-	for i := range s.Containers {
-		out = append(out, &s.Containers[i])
-	}
-	return out
 }
