@@ -305,29 +305,19 @@ func TestSlowReaderLosesItsStream(t *testing.T) {
 	c := connect(t, r, nil)
 	events, err := c.Events(t.Context())
 	testutil.Must(t, err)
-	waitFor(t, func() bool { return r.Subscribers() == 1 })
+	testutil.Within(t, 10*time.Second, "the client subscribes", func() bool { return r.Subscribers() == 1 })
 	for i := range 700 { // three events each
 		id, err := c.RunPodSandbox(t.Context(), sandboxConfig(string(rune('a'+i%26))+time.Duration(i).String()), "")
 		testutil.Must(t, err)
 		testutil.Must(t, c.RemovePodSandbox(t.Context(), id))
 	}
-	waitFor(t, func() bool { return r.Subscribers() == 0 })
+	testutil.Within(t, 10*time.Second, "the client loses its subscription", func() bool { return r.Subscribers() == 0 })
 	n := 0
 	for range events {
 		n++
 	}
 	if n != 1024 {
 		t.Errorf("%d events before the end, want the buffer's 1024", n)
-	}
-}
-
-func waitFor(t *testing.T, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !condition(); {
-		if time.Now().After(deadline) {
-			t.Fatal("the condition did not come true in 10 s")
-		}
-		<-time.After(10 * time.Millisecond)
 	}
 }
 

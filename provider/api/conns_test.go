@@ -89,20 +89,6 @@ func ask(c net.Conn, path string) (*http.Response, error) {
 	return http.ReadResponse(bufio.NewReader(c), nil)
 }
 
-func waitUntil(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(15 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("not within 15 s: %s", what)
-		}
-	}
-}
-
 // drip writes text again and again until a write fails.
 func drip(to io.Writer, text string) {
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -139,7 +125,7 @@ func TestStrangersDoNotTakeTheServer(t *testing.T) {
 		testutil.Must(t, err)
 		defer c.Close()
 	}
-	waitUntil(t, "the server has taken the flood", func() bool { return l.taken.Load() >= flood+2 })
+	testutil.Within(t, 15*time.Second, "the server has taken the flood", func() bool { return l.taken.Load() >= flood+2 })
 	if open, most := l.open.Load(), int64(s.bounds.strangers+1); open > most {
 		t.Errorf("%d connections are open, want at most %d", open, most)
 	}
@@ -178,7 +164,7 @@ func TestStrangerIsCutInTime(t *testing.T) {
 			c := dialFrom(t, "127.0.0.1", l)
 			say(t, c)
 			cutOff(t, c.NetConn(), 8*time.Second)
-			waitUntil(t, "the connection is closed", func() bool { return l.open.Load() == 0 })
+			testutil.Within(t, 15*time.Second, "the connection is closed", func() bool { return l.open.Load() == 0 })
 		})
 	}
 }
@@ -211,7 +197,7 @@ func TestCallerWhoDoesNotReadIsCut(t *testing.T) {
 	for range 50 {
 		io.WriteString(c, "GET /pods HTTP/1.1\r\nHost: n1\r\nAuthorization: Bearer reader\r\n\r\n")
 	}
-	waitUntil(t, "the connection is closed", func() bool { return l.taken.Load() == 1 && l.open.Load() == 0 })
+	testutil.Within(t, 15*time.Second, "the connection is closed", func() bool { return l.taken.Load() == 1 && l.open.Load() == 0 })
 }
 
 // TestKnownCallersAreNotHurried: a known caller keeps its connection without a limit, and a stream
@@ -256,7 +242,7 @@ func TestConnectionsOfOneNodeAreBounded(t *testing.T) {
 		t.Error("one more than the total was served")
 	}
 	conns[0].Close()
-	waitUntil(t, "there is a place again", func() bool {
+	testutil.Within(t, 15*time.Second, "there is a place again", func() bool {
 		r, err := ask(dialFrom(t, "127.0.0.1", l), "/healthz")
 		return err == nil && r.StatusCode == http.StatusOK
 	})

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 	"github.com/bowline-k8s/bowline/test/oracle"
 )
@@ -74,16 +75,16 @@ func TestStorm(t *testing.T) {
 				s.made[fmt.Sprintf("%s-%d", w.name, i)] = time.Now()
 			}
 		}
-		s.must(s.begin(t.Context(), w))
+		testutil.Must(s.t, s.begin(t.Context(), w))
 	}
-	s.must(labtest.Until(t.Context(), patience, "the desired state, at first", s.stands))
+	testutil.Must(s.t, labtest.Until(t.Context(), patience, "the desired state, at first", s.stands))
 	filled := time.Now()
 	t.Logf("%d pods stood %s after they were asked for", pods, time.Since(began).Round(time.Second))
 
 	s.rage(length)
 	raged := time.Now()
-	s.must(s.keep(t.Context(), true)) // finished pods and Jobs are made once more, for the last time
-	s.must(labtest.Until(t.Context(), calm, "the desired state, at last", func(ctx context.Context) error {
+	testutil.Must(s.t, s.keep(t.Context(), true)) // finished pods and Jobs are made once more, for the last time
+	testutil.Must(s.t, labtest.Until(t.Context(), calm, "the desired state, at last", func(ctx context.Context) error {
 		if err := s.alive(); err != nil {
 			return err
 		}
@@ -104,13 +105,6 @@ func TestStorm(t *testing.T) {
 	s.measure(filled, raged)
 }
 
-func (s *storm) must(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 // newStorm brings up a lab whose only node has no pod.
 func newStorm(t *testing.T, seed uint64, pods int) *storm {
 	ctx := t.Context()
@@ -120,31 +114,31 @@ func newStorm(t *testing.T, seed uint64, pods int) *storm {
 	s.lab = labtest.StartFor(t, filepath.Join(dir, "lab"), 1)
 	var err error
 	s.runtime, err = s.lab.CRI(ctx, host)
-	s.must(err)
+	testutil.Must(s.t, err)
 	t.Cleanup(func() { s.runtime.Close() })
 	s.tasks, err = labtest.WatchTasks(ctx, s.lab.Host(host).OutsideSocket)
-	s.must(err)
+	testutil.Must(s.t, err)
 	t.Cleanup(s.tasks.Stop)
 	s.bowline = &labtest.Bowline{Lab: s.lab, Host: host, Args: []string{"-v=2"}, LogPath: filepath.Join(dir, "bowline.log")}
 	if os.Getenv("BOWLINE_E2E_HOST") == "ssh" {
 		s.bowline.Wire, err = s.lab.NewWire(host)
-		s.must(err)
+		testutil.Must(s.t, err)
 		t.Cleanup(s.bowline.Wire.Close)
 	}
-	s.must(s.bowline.Start())
+	testutil.Must(s.t, s.bowline.Start())
 	t.Cleanup(func() {
 		if err := s.bowline.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	_, err = s.lab.NodeReady(ctx, host, v1.ConditionTrue, patience)
-	s.must(err)
-	s.must(s.lab.Empty(ctx))
+	testutil.Must(s.t, err)
+	testutil.Must(s.t, s.lab.Empty(ctx))
 	s.namespace, err = labtest.Namespace(ctx, s.lab.Client, "storm-", patience)
-	s.must(err)
+	testutil.Must(s.t, err)
 	_, err = s.lab.Client.CoreV1().ConfigMaps(s.namespace).Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: configMap},
 		Data: map[string]string{"text": "25"}}, metav1.CreateOptions{})
-	s.must(err)
+	testutil.Must(s.t, err)
 	s.history = s.lab.Watch(s.namespace)
 	t.Cleanup(s.history.Stop)
 	return s
@@ -153,7 +147,7 @@ func newStorm(t *testing.T, seed uint64, pods int) *storm {
 // empty is the snapshot of the machine without a pod.
 func (s *storm) empty() labtest.Snapshot {
 	var before labtest.Snapshot
-	s.must(labtest.Until(s.t.Context(), patience, "a machine without a pod", func(ctx context.Context) error {
+	testutil.Must(s.t, labtest.Until(s.t.Context(), patience, "a machine without a pod", func(ctx context.Context) error {
 		pods, err := s.lab.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -207,9 +201,9 @@ func (s *storm) alive() error {
 // account adds the resource use of the current process.
 func (s *storm) account() {
 	cpu, err := labtest.CPUTime(s.bowline.PID())
-	s.must(err)
+	testutil.Must(s.t, err)
 	peak, err := labtest.Memory(s.bowline.PID(), "VmHWM")
-	s.must(err)
+	testutil.Must(s.t, err)
 	s.cpu, s.peak = s.cpu+cpu, max(s.peak, peak)
 }
 
@@ -224,14 +218,14 @@ func (s *storm) rage(length time.Duration) {
 		falls = append(falls, part*time.Duration(i)+part/4+time.Duration(s.rand.Int64N(int64(part/2))))
 	}
 	for ctx.Err() == nil {
-		s.must(s.alive())
+		testutil.Must(s.t, s.alive())
 		if len(falls) > 0 && time.Since(began) > falls[0] {
 			falls = falls[1:]
 			s.account()
 			s.t.Logf("%s: bowline is killed", oracle.Clock(time.Now()))
 			s.kills = append(s.kills, time.Now())
 			s.bowline.Kill()
-			s.must(s.bowline.Start())
+			testutil.Must(s.t, s.bowline.Start())
 		}
 		s.attempt(ctx, "strike", s.strikeOnce)
 		s.attempt(ctx, "keep", func(ctx context.Context) error { return s.keep(ctx, true) })
@@ -269,8 +263,8 @@ func (s *storm) truthful(ctx context.Context) error {
 // leave deletes everything.
 func (s *storm) leave() {
 	began := time.Now()
-	s.must(s.lab.Client.CoreV1().Namespaces().Delete(s.t.Context(), s.namespace, metav1.DeleteOptions{}))
-	s.must(labtest.Until(s.t.Context(), patience, "all pods to be gone", func(context.Context) error {
+	testutil.Must(s.t, s.lab.Client.CoreV1().Namespaces().Delete(s.t.Context(), s.namespace, metav1.DeleteOptions{}))
+	testutil.Must(s.t, labtest.Until(s.t.Context(), patience, "all pods to be gone", func(context.Context) error {
 		if left := s.history.Now(); len(left) > 0 {
 			return fmt.Errorf("%d are there; %s", len(left), labtest.Describe(left[0]))
 		}
@@ -283,7 +277,7 @@ func (s *storm) leave() {
 // once a minute, once they are a minute old.
 func (s *storm) clean(before labtest.Snapshot) {
 	began := time.Now()
-	s.must(oracle.NothingLeft(s.t.Context(), s.lab, s.runtime, host, before, patience))
+	testutil.Must(s.t, oracle.NothingLeft(s.t.Context(), s.lab, s.runtime, host, before, patience))
 	s.t.Logf("the machine was as before %s later", time.Since(began).Round(time.Second))
 }
 
@@ -291,7 +285,7 @@ func (s *storm) clean(before labtest.Snapshot) {
 func (s *storm) trace() *trace {
 	e := &trace{lives: map[string]life{}, strikes: s.strikes, kills: s.kills}
 	all, err := s.tasks.Instances()
-	s.must(err)
+	testutil.Must(s.t, err)
 	for _, i := range all {
 		if i.Namespace == s.namespace {
 			e.instances = append(e.instances, i)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // busctl keeps units as files and, like systemd, creates and removes their cgroups.
@@ -52,21 +54,14 @@ func New(t *testing.T) *Systemd {
 	dir := t.TempDir()
 	s := &Systemd{Bin: filepath.Join(dir, "bin"), Tree: filepath.Join(dir, "tree"), dir: dir, t: t}
 	for _, d := range []string{s.Bin, s.Tree, filepath.Join(dir, "units")} {
-		s.must(os.Mkdir(d, 0o755))
+		testutil.Must(s.t, os.Mkdir(d, 0o755))
 	}
-	s.must(os.WriteFile(filepath.Join(s.Bin, "busctl"), []byte(strings.ReplaceAll(busctl, "HERE", dir)), 0o755))
+	testutil.Must(s.t, os.WriteFile(filepath.Join(s.Bin, "busctl"), []byte(strings.ReplaceAll(busctl, "HERE", dir)), 0o755))
 	for file, content := range map[string]string{"cgroup.controllers": "cpu io memory pids misc\n", "cgroup.subtree_control": "", "cgroup.procs": "",
 		"cpu.weight": "100\n", "cpu.max": "max 100000\n", "memory.max": "max\n", "pids.max": "max\n"} {
-		s.must(os.WriteFile(filepath.Join(s.Tree, file), []byte(content), 0o644))
+		testutil.Must(s.t, os.WriteFile(filepath.Join(s.Tree, file), []byte(content), 0o644))
 	}
 	return s
-}
-
-func (s *Systemd) must(err error) {
-	if err != nil {
-		s.t.Helper()
-		s.t.Fatal(err)
-	}
 }
 
 // Calls returns the calls since the last time, as method, signature and arguments.
@@ -75,24 +70,26 @@ func (s *Systemd) Calls() []string {
 	if os.IsNotExist(err) {
 		return nil
 	}
-	s.must(err)
-	s.must(os.Remove(filepath.Join(s.dir, "calls")))
+	testutil.Must(s.t, err)
+	testutil.Must(s.t, os.Remove(filepath.Join(s.dir, "calls")))
 	return strings.Split(strings.TrimSpace(string(data)), "\n")
 }
 
 // Break makes every further call fail.
-func (s *Systemd) Break() { s.must(os.WriteFile(filepath.Join(s.dir, "broken"), nil, 0o644)) }
+func (s *Systemd) Break() {
+	testutil.Must(s.t, os.WriteFile(filepath.Join(s.dir, "broken"), nil, 0o644))
+}
 
 // Put writes a file in a cgroup.
 func (s *Systemd) Put(cgroup, file, content string) {
-	s.must(os.WriteFile(filepath.Join(s.Tree, cgroup, file), []byte(content), 0o644))
+	testutil.Must(s.t, os.WriteFile(filepath.Join(s.Tree, cgroup, file), []byte(content), 0o644))
 }
 
 // File returns the content of a file in a cgroup; empty if it does not exist.
 func (s *Systemd) File(cgroup, file string) string {
 	data, err := os.ReadFile(filepath.Join(s.Tree, cgroup, file))
 	if !os.IsNotExist(err) {
-		s.must(err)
+		testutil.Must(s.t, err)
 	}
 	return string(data)
 }

@@ -292,18 +292,10 @@ func TestCancelled(t *testing.T) {
 
 func waitFile(t *testing.T, path string) {
 	t.Helper()
-	deadline, tick := time.After(patience), time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("%s does not appear", path)
-		case <-tick.C:
-		}
-	}
+	testutil.Eventually(t, path+" appears", func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
 }
 
 // TestShellDies: during a request the error says that the state is unknown; while idle, the
