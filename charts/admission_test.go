@@ -2,7 +2,6 @@ package charts
 
 import (
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -62,8 +61,7 @@ func TestNodeAdmission(t *testing.T) {
 // TestNodeAdmissionIsOff: it is off by default, because it needs a newer Kubernetes than Bowline
 // itself.
 func TestNodeAdmissionIsOff(t *testing.T) {
-	data, err := os.ReadFile("bowline/values.yaml")
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, "bowline/values.yaml")
 	var values struct{ NodeAdmission *bool }
 	if err := yaml.Unmarshal(data, &values); err != nil || values.NodeAdmission == nil || *values.NodeAdmission {
 		t.Errorf("nodeAdmission is %v: %v", values.NodeAdmission, err)

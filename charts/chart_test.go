@@ -5,7 +5,6 @@ package charts
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,8 +32,7 @@ type document struct {
 
 func documents(t *testing.T, file string) []document {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, file)
 	var all []document
 	for part := range bytes.SplitSeq(data, []byte("\n---\n")) {
 		var d struct {
@@ -208,8 +206,7 @@ func TestRightsByHand(t *testing.T) {
 // documented is the ClusterRole of that name in a document.
 func documented(t *testing.T, file, name string) *rbacv1.ClusterRole {
 	t.Helper()
-	docs, err := os.ReadFile(file)
-	testutil.Must(t, err)
+	docs := testutil.ReadFile(t, file)
 	for _, block := range strings.Split(string(docs), "```yaml\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
 		block, _, _ = strings.Cut(block, "\n---\n")

@@ -1,7 +1,6 @@
 package charts
 
 import (
-	"os"
 	"slices"
 	"testing"
 
@@ -13,8 +12,7 @@ import (
 // TestColumns: kubectl get hosts shows whether each is Ready, and has AGE as the last column, like
 // other objects. Its short name does not collide with a built-in one.
 func TestColumns(t *testing.T) {
-	data, err := os.ReadFile("bowline/crds/bowline.io_hosts.yaml")
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, "bowline/crds/bowline.io_hosts.yaml")
 	var crd struct {
 		Spec struct {
 			Names    struct{ ShortNames []string }

@@ -1,7 +1,6 @@
 package charts
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -24,8 +23,7 @@ var (
 // TestDocumentsTagTheImageThatTheChartPulls: the chart pulls its appVersion, so a document that
 // builds, pushes or loads the image with another tag leads to ErrImagePull.
 func TestDocumentsTagTheImageThatTheChartPulls(t *testing.T) {
-	data, err := os.ReadFile("bowline/Chart.yaml")
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, "bowline/Chart.yaml")
 	var chart struct{ AppVersion string }
 	if err := yaml.Unmarshal(data, &chart); err != nil || chart.AppVersion == "" {
 		t.Fatalf("appVersion %q: %v", chart.AppVersion, err)
@@ -34,8 +32,7 @@ func TestDocumentsTagTheImageThatTheChartPulls(t *testing.T) {
 	testutil.Must(t, err)
 	found := 0
 	for _, file := range append(files, "../README.md", "../deploy/kubernetes/bowline.yaml", "bowline/values.yaml") {
-		data, err := os.ReadFile(file)
-		testutil.Must(t, err)
+		data := testutil.ReadFile(t, file)
 		text := string(data)
 		for _, pattern := range []*regexp.Regexp{tagged, versioned} {
 			for _, m := range pattern.FindAllStringSubmatch(text, -1) {

@@ -28,8 +28,7 @@ func TestTemplatesAskNoCluster(t *testing.T) {
 		if info, err := os.Stat(file); err != nil || info.IsDir() {
 			continue
 		}
-		data, err := os.ReadFile(file)
-		testutil.Must(t, err)
+		data := testutil.ReadFile(t, file)
 		if bytes.Contains(data, []byte("lookup ")) {
 			t.Errorf("%s looks something up in the cluster", file)
 		}

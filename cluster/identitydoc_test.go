@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -16,8 +15,7 @@ import (
 // The document and the program's messages give the same rights, and the document's configurations
 // load.
 func TestIdentityDocument(t *testing.T) {
-	data, err := os.ReadFile("../docs/identity.md")
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, "../docs/identity.md")
 	told := map[string][]rbacv1.PolicyRule{
 		"bowline-box-1": rules(t, impersonateRules("box-1")),
 		"bowline-csr":   rules(t, certifyRights(config.IdentityCSR)),

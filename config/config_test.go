@@ -26,8 +26,7 @@ type document struct {
 
 func documents(t *testing.T, file string) []document {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, file)
 	var docs []document
 	for text := range strings.SplitSeq(string(data), "\n---\n") {
 		d := document{yaml: text + "\n"}
@@ -245,8 +244,7 @@ func TestNotADocument(t *testing.T) {
 // error with one line per mistake.
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{"testdata/valid.yaml", "testdata/invalid.yaml"} {
-		data, err := os.ReadFile(file)
-		testutil.Must(f, err)
+		data := testutil.ReadFile(f, file)
 		for text := range strings.SplitSeq(string(data), "\n---\n") {
 			f.Add([]byte(text))
 			f.Add([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: k\n" + text))

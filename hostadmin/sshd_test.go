@@ -68,8 +68,7 @@ func TestAddToSSHD(t *testing.T) {
 	}
 	file := filepath.Join(server.Dir, ".ssh/authorized_keys")
 	lines := func() string {
-		data, err := os.ReadFile(file)
-		testutil.Must(t, err)
+		data := testutil.ReadFile(t, file)
 		return string(data)
 	}
 	if n := strings.Count(lines(), "restrict,port-forwarding ssh-ed25519 "); n != 1 || !strings.HasSuffix(lines(), " bowline:box-1\n") {
@@ -116,8 +115,7 @@ func TestAddThroughJumps(t *testing.T) {
 	outer, inner, server, rt := sshtest.Run(t), sshtest.Run(t), sshtest.Run(t), fake.Run(t, fake.Config{})
 	mine := filepath.Join(t.TempDir(), "mine")
 	testutil.Must(t, exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", mine).Run())
-	public, err := os.ReadFile(mine + ".pub")
-	testutil.Must(t, err)
+	public := testutil.ReadFile(t, mine+".pub")
 	all := []*sshtest.Server{outer, inner, server}
 	for _, s := range all {
 		testutil.Must(t, os.MkdirAll(filepath.Join(s.Dir, ".ssh"), 0o700))
@@ -141,14 +139,13 @@ func TestAddThroughJumps(t *testing.T) {
 	r.JumpHostKeys, r.HostKeys = []string{outer.HostKey, inner.HostKey}, []string{server.HostKey}
 	patient(t, func() error {
 		w.answers = []bool{true, true, true}
-		if err = w.Add(w.ctx(), r); report == nil {
+		if err := w.Add(w.ctx(), r); report == nil {
 			return err
 		}
 		return nil
 	})
 	for i, s := range all {
-		data, err := os.ReadFile(filepath.Join(s.Dir, ".ssh/authorized_keys"))
-		testutil.Must(t, err)
+		data := testutil.ReadFile(t, filepath.Join(s.Dir, ".ssh/authorized_keys"))
 		options := "restrict,port-forwarding ssh-ed25519 "
 		if i < 2 {
 			options = fmt.Sprintf(`restrict,port-forwarding,permitopen="%s",command="false" ssh-ed25519 `, all[i+1].Address)
@@ -295,8 +292,7 @@ func TestInstallScript(t *testing.T) {
 			if err != nil || string(out) != "bowline: "+c.said+"\n" {
 				t.Fatalf("%v: %s", err, out)
 			}
-			got, err := os.ReadFile(file)
-			testutil.Must(t, err)
+			got := testutil.ReadFile(t, file)
 			if string(got) != c.after {
 				t.Errorf("the file is\n%s", got)
 			}

@@ -317,8 +317,7 @@ func golden(t *testing.T, name, got string) {
 		testutil.Must(t, os.WriteFile(file, []byte(got), 0o644))
 		return
 	}
-	want, err := os.ReadFile(file)
-	testutil.Must(t, err)
+	want := testutil.ReadFile(t, file)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got; go test -update rewrites it):\n%s", file, diff)
 	}

@@ -2,7 +2,6 @@ package procmem
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -40,8 +39,7 @@ func TestReleaseInit(t *testing.T) {
 // residentFile returns RssFile of /proc/self/status, in KiB.
 func residentFile(t *testing.T) (n int) {
 	t.Helper()
-	data, err := os.ReadFile("/proc/self/status")
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, "/proc/self/status")
 	for line := range strings.Lines(string(data)) {
 		if rest, ok := strings.CutPrefix(line, "RssFile:"); ok {
 			if _, err := fmt.Sscanf(rest, "%d kB", &n); err != nil {

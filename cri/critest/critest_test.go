@@ -163,7 +163,6 @@ func buildImage(t *testing.T) []byte {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the test program: %v\n%s", err, text)
 	}
-	data, err := os.ReadFile(out)
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, out)
 	return data
 }

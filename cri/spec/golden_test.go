@@ -27,8 +27,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // creates: see TestGoldenMachines of package node.
 func world(t *testing.T) (spec.Machine, spec.EnvInput) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/machine.yaml")
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, "testdata/machine.yaml")
 	var m spec.Machine
 	testutil.Must(t, yaml.UnmarshalStrict(data, &m))
 	env := spec.EnvInput{
@@ -58,8 +57,7 @@ func TestGolden(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			testutil.Must(t, err)
+			data := testutil.ReadFile(t, file)
 			var p v1.Pod
 			testutil.Must(t, yaml.UnmarshalStrict(data, &p))
 			got := render(t, &p)

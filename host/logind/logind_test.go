@@ -283,8 +283,7 @@ func TestInhibitorIsLost(t *testing.T) {
 		m.program("systemd-inhibit", strings.Replace(inhibit, `echo yes >"$d/inhibited"`, `echo yes >"$d/inhibited"; echo $$ >"$d/holder"`, 1))
 		s := open(t, h, 0)
 		testutil.Must(t, s.Hold(context.Background()))
-		pid, err := os.ReadFile(m.dir + "/holder")
-		testutil.Must(t, err)
+		pid := testutil.ReadFile(t, m.dir+"/holder")
 		// The stand-in ends with the process that it runs; a signal to the stand-in alone would
 		// not end that.
 		if out, err := exec.Command("pkill", "-KILL", "-P", strings.TrimSpace(string(pid))).CombinedOutput(); err != nil {
@@ -392,8 +391,7 @@ func TestDelay(t *testing.T) {
 		if s := open(30 * time.Second); s.Delay() != 37*time.Second {
 			t.Errorf("it waits for %s", s.Delay())
 		}
-		data, err := os.ReadFile(e.dir + logind.DropIn)
-		testutil.Must(t, err)
+		data := testutil.ReadFile(t, e.dir+logind.DropIn)
 		if !strings.HasSuffix(string(data), "\n[Login]\nInhibitDelayMaxSec=37\n") {
 			t.Errorf("the drop-in is\n%s", data)
 		}

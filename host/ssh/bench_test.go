@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -131,8 +130,7 @@ func BenchmarkOperations(b *testing.B) {
 // processes returns the number of processes that the kernel has started, of all users.
 func processes(b *testing.B) (n int64) {
 	b.Helper()
-	stat, err := os.ReadFile("/proc/stat")
-	testutil.Must(b, err)
+	stat := testutil.ReadFile(b, "/proc/stat")
 	_, after, _ := strings.Cut(string(stat), "\nprocesses ")
 	if _, err := fmt.Sscan(after, &n); err != nil {
 		b.Fatal(err)

@@ -57,8 +57,7 @@ func forked(t *testing.T, h *ssh.Host, dir string) (pids []int, ended chan error
 		ended <- err
 	}()
 	testutil.Eventually(t, "the request runs", func() bool { _, err := os.Stat(file); return err == nil })
-	data, err := os.ReadFile(file)
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, file)
 	for _, word := range strings.Fields(string(data)) {
 		pid, err := strconv.Atoi(word)
 		if err != nil || pid < 2 || !runs(pid) {
@@ -132,8 +131,7 @@ func TestFenceEndsRequests(t *testing.T) {
 		pids, ended := forked(t, one, t.TempDir())
 		// The sshd of the connection ends, and the lock with it; the programs that it started
 		// continue.
-		data, err := os.ReadFile(p + ".session")
-		testutil.Must(t, err)
+		data := testutil.ReadFile(t, p+".session")
 		words := strings.Fields(string(data))
 		sshd, err := strconv.Atoi(words[2])
 		if err != nil || sshd < 2 {

@@ -48,8 +48,7 @@ func TestFenceSparesOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	pids, ended := forked(t, one, t.TempDir())
-	data, err := os.ReadFile(p + ".session")
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, p+".session")
 	words := strings.Fields(string(data))
 
 	bystander, _ := begin(t, exec.Command("sleep", "1000"))

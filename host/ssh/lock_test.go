@@ -67,8 +67,7 @@ func TestTakeover(t *testing.T) {
 	victim := exec.Command("sleep", "1000")
 	testutil.Must(t, victim.Start())
 	defer func() { victim.Process.Kill(); victim.Wait() }()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", victim.Process.Pid))
-	testutil.Must(t, err)
+	stat := testutil.ReadFile(t, fmt.Sprintf("/proc/%d/stat", victim.Process.Pid))
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	testutil.Must(t, os.WriteFile(p+".session", fmt.Appendf(nil, "%d %s\n", victim.Process.Pid, strings.Fields(rest)[19]), 0o600))
 	if err := one.Takeover(ctx, p); err == nil {

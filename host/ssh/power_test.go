@@ -64,8 +64,7 @@ func TestFilesSurvivePowerCut(t *testing.T) {
 				if got, err := os.ReadFile(p); err != nil || string(got) != "content" {
 					t.Errorf("after the power cut it has %q, %v", got, err)
 				}
-				did, err := os.ReadFile(log)
-				testutil.Must(t, err)
+				did := testutil.ReadFile(t, log)
 				_, after, named := strings.Cut(string(did), "mv\n")
 				for _, d := range []string{dir, dir + "/a b", dir + "/a b/c"} {
 					if !named || !strings.Contains("\n"+after, "\nsync "+d+"\n") {

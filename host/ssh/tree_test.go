@@ -38,8 +38,7 @@ func TestTreeShellKilled(t *testing.T) {
 		t.Helper()
 		contents := map[string]bool{}
 		for f := range 20 {
-			got, err := os.ReadFile(fmt.Sprintf("%s/..data/d%d/f", dir, f))
-			testutil.Must(t, err)
+			got := testutil.ReadFile(t, fmt.Sprintf("%s/..data/d%d/f", dir, f))
 			contents[string(got)] = true
 		}
 		if len(contents) != 1 {

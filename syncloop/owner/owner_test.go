@@ -146,12 +146,11 @@ func TestLifeOfAClaim(t *testing.T) {
 	if claim.Stamp() != "c1/n1" {
 		t.Errorf("stamp %q", claim.Stamp())
 	}
-	data, err := os.ReadFile(dir + "/root/bowline/owner")
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, dir+"/root/bowline/owner")
 	if rec, err := ParseRecord(data); err != nil || rec.Identity != self || rec.Instance != "parent" || rec.PID != 42 {
 		t.Errorf("the owner file is %s", data)
 	}
-	_, err = Take(ctx, c)
+	_, err := Take(ctx, c)
 	wantRefused(t, err, HeldByOther, `node "n1"`, "c1", "parent", "pid 42", "1970-01-01T00:00:01Z")
 
 	// If a pod of ours is left, the file stays and keeps another cluster away.

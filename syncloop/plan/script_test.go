@@ -29,8 +29,7 @@ func TestScripts(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			testutil.Must(t, err)
+			want := testutil.ReadFile(t, file)
 			got := play(t, string(want), false)
 			if bytes.Equal(want, []byte(got)) {
 				return
@@ -51,8 +50,7 @@ func TestScriptsReworded(t *testing.T) {
 		t.Fatalf("%d scripts: %v", len(files), err)
 	}
 	for _, file := range files {
-		want, err := os.ReadFile(file)
-		testutil.Must(t, err)
+		want := testutil.ReadFile(t, file)
 		if got := play(t, string(want), true); got != string(want) {
 			t.Errorf("%s: %s", file, firstDifference(string(want), got))
 		}

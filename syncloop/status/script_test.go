@@ -46,8 +46,7 @@ func TestScripts(t *testing.T) {
 	}
 	for _, f := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
-			data, err := os.ReadFile(f)
-			testutil.Must(t, err)
+			data := testutil.ReadFile(t, f)
 			got := newScript().play(t, string(data))
 			if *update {
 				testutil.Must(t, os.WriteFile(f, []byte(got), 0o644))

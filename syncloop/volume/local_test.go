@@ -39,8 +39,7 @@ func realManager(t *testing.T, h host.Host, c *cluster, root string) *Manager {
 
 func read(t *testing.T, p string) string {
 	t.Helper()
-	data, err := os.ReadFile(p)
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, p)
 	return string(data)
 }
 

@@ -106,8 +106,7 @@ func TestKeepColumn(t *testing.T) {
 	}{{columnKubelet, kubelet}, {columnLocal, kubelet}, {columnLocal, ours}} {
 		testutil.Must(t, keepColumn(results, document, sets[0].Name, c.node, c.column))
 	}
-	data, err := os.ReadFile(document)
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, document)
 	for _, want := range []string{
 		"| kubelet | 2026-01-02 | 1m | 2 | 1 | 0 | 1 | 0 |",
 		"| Bowline, local socket | 2026-01-03 | 2m | 2 | 0 | 0 | 2 | 1 |",
@@ -135,8 +134,7 @@ func TestDocumentIsGenerated(t *testing.T) {
 	var b bytes.Buffer
 	writeDocument(&b, r, causes)
 	testutil.Must(t, writeTwins(&b, "../.."))
-	have, err := os.ReadFile(filepath.Join("../..", documentFile))
-	testutil.Must(t, err)
+	have := testutil.ReadFile(t, filepath.Join("../..", documentFile))
 	if diff := cmp.Diff(string(have), b.String()); diff != "" {
 		t.Errorf("%s was edited, or its causes changed: run conformance -document\n%s", documentFile, diff)
 	}

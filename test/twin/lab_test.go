@@ -82,8 +82,7 @@ func setUp(t *testing.T, out string, remote bool) *stage {
 func startKubelet(t *testing.T, lab *labtest.Lab, n *node, logPath string) {
 	t.Helper()
 	h := lab.Host(n.name)
-	config, err := os.ReadFile(filepath.Join(filepath.Dir(h.Root), "kubelet.yaml"))
-	testutil.Must(t, err)
+	config := testutil.ReadFile(t, filepath.Join(filepath.Dir(h.Root), "kubelet.yaml"))
 	path := filepath.Join(lab.Dir, "twin-"+n.name+".yaml")
 	testutil.Must(t, os.WriteFile(path, fmt.Appendf(config, "staticPodPath: %s\nfileCheckFrequency: 1s\n", staticPath), 0o644))
 	log, err := os.Create(logPath)

@@ -108,8 +108,7 @@ func suite(t *testing.T, machine *Machine) {
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		data, err := os.ReadFile(binary)
-		testutil.Must(t, err)
+		data := testutil.ReadFile(t, binary)
 		testutil.Must(t, machine.Write(t.Context(), "/var/tmp/local.test", "755", data))
 		out, err := machine.Run(t.Context(), "cd /var/tmp && "+hosttest.NFSEnv+"="+exported+" ./local.test -test.v -test.run 'TestSuite$/^(Slices|Cgroups|Shared)$' 2>&1")
 		testutil.Must(t, err)

@@ -51,8 +51,7 @@ func newMachine(t *testing.T) *machine {
 	}
 	s := sshtest.Run(t, more...)
 	m.write(t, "host_ed25519.pub", []byte(s.HostKey))
-	data, err := os.ReadFile(s.KeyFile)
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, s.KeyFile)
 	m.write(t, "key", data)
 	key, err := ssh.ParseRawPrivateKey(data)
 	testutil.Must(t, err)
@@ -71,8 +70,7 @@ func (m *machine) write(t *testing.T, name string, data []byte) {
 // hostKey is the line of a public host key.
 func (m *machine) hostKey(t *testing.T, kind string) string {
 	t.Helper()
-	data, err := os.ReadFile(m.path("host_" + kind + ".pub"))
-	testutil.Must(t, err)
+	data := testutil.ReadFile(t, m.path("host_"+kind+".pub"))
 	return strings.TrimSpace(string(data))
 }
 

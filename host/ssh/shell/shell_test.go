@@ -178,8 +178,7 @@ func TestTimeLimit(t *testing.T) {
 			if took := time.Since(began); res.Code != 137 || took > patience {
 				t.Errorf("code %d after %s", res.Code, took)
 			}
-			pid, err := os.ReadFile(file)
-			testutil.Must(t, err)
+			pid := testutil.ReadFile(t, file)
 			wantGone(t, strings.TrimSpace(string(pid)))
 			want(t, do(t, p, shell.Request{Script: `echo on`}), "on\n", "", 0)
 		}
@@ -283,8 +282,7 @@ func TestCancelled(t *testing.T) {
 				t.Errorf("let go after %s", took)
 			}
 			want(t, do(t, p, shell.Request{Script: `echo next`}), "next\n", "", 0)
-			pid, err := os.ReadFile(started)
-			testutil.Must(t, err)
+			pid := testutil.ReadFile(t, started)
 			wantGone(t, strings.TrimSpace(string(pid)))
 		}
 	})
@@ -425,8 +423,7 @@ func TestInsideIsLimited(t *testing.T) {
 		if err == nil {
 			t.Fatal("a script without an end has ended well")
 		}
-		pid, err := os.ReadFile(started)
-		testutil.Must(t, err)
+		pid := testutil.ReadFile(t, started)
 		wantGone(t, strings.TrimSpace(string(pid)))
 		if n := len(tr.Sessions()); n > 2 {
 			t.Errorf("%d shells were started", n)
@@ -488,8 +485,7 @@ func TestInsideIsEnded(t *testing.T) {
 			}
 			cancel()
 			want(t, do(t, p, shell.Request{Script: `echo next`, Inside: true}), "next\n", "", 0)
-			pid, err := os.ReadFile(started)
-			testutil.Must(t, err)
+			pid := testutil.ReadFile(t, started)
 			wantGone(t, strings.TrimSpace(string(pid)))
 		}
 	})

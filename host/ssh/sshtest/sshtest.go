@@ -53,8 +53,7 @@ func Run(t testing.TB, more ...string) *Server {
 			t.Skipf("ssh-keygen: %v: %s", err, out)
 		}
 	}
-	pin, err := os.ReadFile(s.path("host_key.pub"))
-	testutil.Must(t, err)
+	pin := testutil.ReadFile(t, s.path("host_key.pub"))
 	s.HostKey = strings.TrimSpace(string(pin))
 	// Another program may take the port between our check and sshd: then try again.
 	for try := 1; ; try++ {

@@ -45,8 +45,7 @@ func TestProtocol(t *testing.T) {
 		t.Errorf("answered %+v", response)
 	}
 	read := func(name string) string {
-		data, err := os.ReadFile(os.Getenv("WHERE") + "/" + name)
-		testutil.Must(t, err)
+		data := testutil.ReadFile(t, os.Getenv("WHERE")+"/"+name)
 		return strings.TrimSpace(string(data))
 	}
 	var request map[string]any
