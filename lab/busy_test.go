@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/lab/cgroups"
+	"github.com/bowline-k8s/bowline/lab/internal/testutil"
 	"github.com/bowline-k8s/bowline/lab/layout"
 )
 
@@ -78,9 +79,7 @@ func ticks(t *testing.T, kubectl func(...string) string) int {
 			t.Fatalf("a line of /proc/PID/stat ends in %q", after)
 		}
 		n, err := strconv.Atoi(fields[11])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		sum += n
 	}
 	return sum
@@ -90,9 +89,7 @@ func ticks(t *testing.T, kubectl func(...string) string) int {
 func testLabWeight(t *testing.T, lab layout.Lab) {
 	t.Helper()
 	hierarchies, err := cgroups.Mounted()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	found := false
 	for _, h := range hierarchies {
 		for file, most := range map[string]int{"cpu.shares": 1024, "cpu.weight": 100} {

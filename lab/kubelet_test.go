@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-k8s/bowline/lab/internal/testutil"
 	"github.com/bowline-k8s/bowline/lab/proc"
 )
 
@@ -29,13 +30,9 @@ func TestKubelet(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := Up(ctx, c); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, Up(ctx, c))
 	for _, host := range []string{"host1", "host2"} {
-		if err := Start(ctx, c, host, "kubelet"); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, Start(ctx, c, host, "kubelet"))
 	}
 	kubectl := func(args ...string) string {
 		t.Helper()
@@ -95,9 +92,7 @@ func TestKubelet(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := Reset(ctx, c, "host1"); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, Reset(ctx, c, "host1"))
 	if got := kubectl("get", "nodes", "-o", "name"); got != "node/host2" {
 		t.Errorf("after the reset of host1 there are %q", got)
 	}

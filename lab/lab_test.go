@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/lab/cgroups"
+	"github.com/bowline-k8s/bowline/lab/internal/testutil"
 	"github.com/bowline-k8s/bowline/lab/layout"
 	"github.com/bowline-k8s/bowline/lab/node"
 	"github.com/bowline-k8s/bowline/lab/proc"
@@ -34,12 +35,8 @@ func labTest(t *testing.T, index int) (Config, *output) {
 		cache = "/var/cache/bowline"
 	}
 	dir, err := os.MkdirTemp("", "lab")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
+	testutil.Must(t, os.Remove(dir))
 	out := &output{}
 	return Config{Dir: dir, Index: index, Out: out,
 		Tools: node.Tools{Self: cache + "/bin/bowline-lab", Bin: cache + "/bin"}}, out
@@ -100,9 +97,7 @@ func machine(t *testing.T, index int) []string {
 		}
 	}
 	links, err := os.ReadDir("/sys/class/net")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for _, l := range links {
 		add("link", l.Name())
 	}
@@ -113,21 +108,15 @@ func machine(t *testing.T, index int) []string {
 		}
 	}
 	hierarchies, err := cgroups.Mounted()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for _, h := range hierarchies {
 		dirs, err := filepath.Glob(h.Mount + "/*/.")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		add("cgroup", dirs...)
 	}
 	for _, dir := range []string{"/run", "/run/*", "/etc", "/var/lib", "/var/log", "/var/cache"} {
 		files, err := filepath.Glob(dir + "/*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		add("file", files...)
 	}
 	// Removing the last lab also removes the directory for all labs.
@@ -144,18 +133,14 @@ func leftovers(t *testing.T, dir string, netns []string) []string {
 	t.Helper()
 	var found []string
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for line := range strings.Lines(string(mounts)) {
 		if strings.Contains(line, dir) {
 			found = append(found, "mount "+line)
 		}
 	}
 	processes, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for _, p := range processes {
 		if line, err := os.ReadFile(p + "/cmdline"); err == nil && bytes.Contains(line, []byte(dir)) {
 			found = append(found, "process "+strings.ReplaceAll(string(line), "\x00", " "))
@@ -198,9 +183,7 @@ func checkGone(t *testing.T, c Config, before, netns []string) {
 func processIDs(t *testing.T, dir string) map[string]proc.ID {
 	t.Helper()
 	records, err := proc.List(filepath.Join(dir, "run"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ids := map[string]proc.ID{}
 	for _, r := range records {
 		ids[r.Name] = r.ID
@@ -220,9 +203,7 @@ func TestLab(t *testing.T) {
 		}
 	})
 	start := time.Now()
-	if err := Up(ctx, c); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, Up(ctx, c))
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("up after %s, want 30 s at most", took)
 	}
@@ -234,9 +215,7 @@ func TestLab(t *testing.T) {
 
 	t.Run("up again does nothing", func(t *testing.T) {
 		first := processIDs(t, c.Dir)
-		if err := Up(ctx, c); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, Up(ctx, c))
 		if said := out.take(); !strings.Contains(said, "is up already") {
 			t.Errorf("it says %q", said)
 		}
@@ -265,9 +244,7 @@ func TestLab(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
-		if err := Up(ctx, c); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, Up(ctx, c))
 		t.Logf("resumed: %s", out.take())
 		if s := mustStatus(t, c); s.State != "up" {
 			t.Errorf("state is %s", s.State)
@@ -276,9 +253,7 @@ func TestLab(t *testing.T) {
 	})
 	t.Run("a host that died is made again", func(t *testing.T) {
 		killed := mustStatus(t, c).Hosts[1]
-		if err := cgroups.Kill(ctx, killed.Cgroup); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, cgroups.Kill(ctx, killed.Cgroup))
 		// Two at once: one waits for the other and finds nothing to do.
 		errs := make(chan error, 2)
 		for range 2 {
@@ -298,14 +273,10 @@ func TestLab(t *testing.T) {
 	var netns []string
 	for _, h := range mustStatus(t, c).Hosts {
 		ids, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", h.PID))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		netns = append(netns, ids)
 	}
-	if err := Down(ctx, c); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, Down(ctx, c))
 	t.Logf("down: %s", out.take())
 	checkGone(t, c, before, netns)
 	if err := Down(ctx, c); err != nil {
@@ -316,9 +287,7 @@ func TestLab(t *testing.T) {
 func mustStatus(t *testing.T, c Config) *Status {
 	t.Helper()
 	s, err := GetStatus(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return s
 }
 
@@ -331,9 +300,7 @@ func TestDownAfterKilledUp(t *testing.T) {
 			before := machine(t, c.Index)
 			cmd := exec.Command(c.Tools.Self, "--dir", c.Dir, "up", "--index", "15", "--hosts", "2")
 			cmd.Stderr = out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, cmd.Start())
 			time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
 			_ = cmd.Wait()
 			t.Logf("killed after: %s", out.take())
@@ -342,9 +309,7 @@ func TestDownAfterKilledUp(t *testing.T) {
 					t.Errorf("up after the kill: %v", err)
 				}
 			}
-			if err := Down(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, Down(t.Context(), c))
 			checkGone(t, c, before, nil)
 		})
 	}
@@ -359,9 +324,7 @@ func TestIndexesDoNotCollide(t *testing.T) {
 		}
 	})
 	release, err := lock(c.Out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer release()
 	if got, err := claim(c.Dir, 15); err != nil || got != 15 {
 		t.Fatalf("claim: %d, %v", got, err)

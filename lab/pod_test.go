@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/lab/internal/testutil"
 	"github.com/bowline-k8s/bowline/lab/layout"
 )
 
@@ -76,9 +77,7 @@ type testPod struct {
 func dial(t *testing.T, h HostStatus) *grpc.ClientConn {
 	t.Helper()
 	conn, err := DialRuntime(h.PID, h.Runtime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -102,25 +101,19 @@ func runPod(t *testing.T, c Config, h HostStatus) testPod {
 		t.Fatal(out)
 	}
 	sandbox, err := runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandboxConfig})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	container, err := runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox.PodSandboxId, SandboxConfig: sandboxConfig,
 		Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "web"}, Image: image, LogPath: "web.log",
 			Envs:  []*runtimeapi.KeyValue{{Key: "POD_NAME", Value: []byte("canary")}},
 			Linux: &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, OomScoreAdj: 100}},
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if _, err := runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: container.ContainerId}); err != nil {
 		t.Fatal(err)
 	}
 	status, err := runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox.PodSandboxId})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return testPod{sandbox.PodSandboxId, container.ContainerId, status.Status.Network.GetIp()}
 }
 

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/lab/internal/testutil"
 )
 
 func TestFit(t *testing.T) {
@@ -24,12 +26,8 @@ func TestFit(t *testing.T) {
 		"a capability less":   {limits{hugetlb: true, oomScoreAdj: -1000, capabilities: all &^ (1 << 24)}, strings.Replace(whole, `"CAP_SYS_RESOURCE",`, "", 1)},
 	} {
 		path := filepath.Join(t.TempDir(), "config.json")
-		if err := os.WriteFile(path, []byte(whole), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := rewrite(path, test.limits.fitContainer); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(path, []byte(whole), 0o600))
+		testutil.Must(t, rewrite(path, test.limits.fitContainer))
 		if got, err := os.ReadFile(path); err != nil || string(got) != test.want {
 			t.Errorf("%s: %s, %v, want\n%s", name, got, err, test.want)
 		}

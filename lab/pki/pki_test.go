@@ -5,26 +5,22 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/lab/internal/testutil"
 )
 
 func TestIssueKeepsWhatIsGoodAndReplacesWhatIsNot(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := Open(dir, "ca", "test-ca")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	leaf := Leaf{Name: "server", CommonName: "system:node:n", Organization: []string{"system:nodes"},
 		DNS: []string{"n"}, IPs: []netip.Addr{netip.MustParseAddr("172.29.0.11")}, Server: true}
 	read := func() string {
 		t.Helper()
 		cert, key, err := ca.Issue(leaf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		parsed, _, err := load(cert, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		pool := x509.NewCertPool()
 		pool.AddCert(ca.cert)
 		for _, name := range []string{"n", "172.29.0.11"} {
@@ -33,9 +29,7 @@ func TestIssueKeepsWhatIsGoodAndReplacesWhatIsNot(t *testing.T) {
 			}
 		}
 		data, err := os.ReadFile(cert)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return string(data)
 	}
 	first := read()
@@ -53,9 +47,7 @@ func TestIssueKeepsWhatIsGoodAndReplacesWhatIsNot(t *testing.T) {
 		t.Error("a certificate without the new name was kept")
 	}
 	for _, file := range []string{"ca.crt", "ca.key"} {
-		if err := os.Remove(dir + "/" + file); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.Remove(dir+"/"+file))
 	}
 	second := read()
 	if ca, err = Open(dir, "ca", "test-ca"); err != nil {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/bowline-k8s/bowline/lab/internal/testutil"
 )
 
 func TestParseStat(t *testing.T) {
@@ -33,9 +35,7 @@ func TestRecycledPidIsNotOurs(t *testing.T) {
 	defer other.Wait()
 	defer other.Process.Kill()
 	id, err := Identify(other.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for name, stale := range map[string]ID{
 		"another start": {PID: id.PID, Start: id.Start - 1, Boot: id.Boot},
 		"another boot":  {PID: id.PID, Start: id.Start, Boot: "before"},
@@ -120,13 +120,9 @@ func TestExecOfAThreadIsNotDeath(t *testing.T) {
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestExecOfAThreadIsNotDeath$")
 	cmd.Env = append(os.Environ(), "EXEC_FROM_THREAD=200")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, cmd.Start())
 	id, err := Identify(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer cmd.Process.Kill()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -162,9 +158,7 @@ func TestExecOfAThreadIsNotDeath(t *testing.T) {
 
 func TestTail(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, []byte("1\n2\n3\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(path, []byte("1\n2\n3\n"), 0o644))
 	if got := Tail(path, 2); got != "2\n3" {
 		t.Errorf("%q", got)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/bowline-k8s/bowline/lab/internal/testutil"
 )
 
 func TestKeptNamesComeBack(t *testing.T) {
@@ -29,32 +31,20 @@ func TestKeptNamesComeBack(t *testing.T) {
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Mkdir(bin, 0o755))
 	for _, b := range BuiltIns {
 		for _, p := range b.Programs {
-			if err := os.WriteFile(filepath.Join(bin, p), []byte("\x7fELF"+p), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, os.WriteFile(filepath.Join(bin, p), []byte("\x7fELF"+p), 0o755))
 		}
 	}
 	img, err := Load(filepath.Join(bin, "web"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	address := serve(t, bin, dir)
-	if err := Push(context.Background(), address, "team/app:v1", img); err != nil {
-		t.Fatal(err)
-	}
-	if err := Keep(filepath.Join(dir, "images"), "team/app:v1", img); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, Push(context.Background(), address, "team/app:v1", img))
+	testutil.Must(t, Keep(filepath.Join(dir, "images"), "team/app:v1", img))
 	again := serve(t, bin, dir)
 	want, err := img.ConfigName()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if got := pull(t, again, "team/app:v1"); got != want {
 		t.Errorf("the image comes back as %s, was %s", got, want)
 	}
@@ -66,9 +56,7 @@ func TestServe(t *testing.T) {
 func serve(t *testing.T, bin, dir string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	address := l.Addr().String()
 	l.Close()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -94,16 +82,10 @@ func serve(t *testing.T, bin, dir string) string {
 func pull(t *testing.T, address, image string) v1.Hash {
 	t.Helper()
 	ref, err := name.ParseReference(address+"/"+image, name.Insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	img, err := remote.Image(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	hash, err := img.ConfigName()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return hash
 }

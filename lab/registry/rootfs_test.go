@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"github.com/bowline-k8s/bowline/lab/internal/testutil"
 )
 
 // An image of a directory has its links, modes and configuration, and does not depend on when its
@@ -23,9 +25,7 @@ func TestFromDirectory(t *testing.T) {
 		root := filepath.Join(dir, rootFS)
 		must := func(errs ...error) {
 			t.Helper()
-			if err := errors.Join(errs...); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, errors.Join(errs...))
 		}
 		must(os.MkdirAll(filepath.Join(root, "usr/bin"), 0o755), os.MkdirAll(filepath.Join(root, "tmp"), 0o755))
 		must(os.Chmod(filepath.Join(root, "tmp"), 0o777|fs.ModeSticky),
@@ -38,13 +38,9 @@ func TestFromDirectory(t *testing.T) {
 		return dir
 	}
 	image, err := Load(make(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	file, err := image.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if c := file.Config; !slices.Equal(c.Cmd, []string{"tool"}) || c.User != "1234" || !slices.Equal(c.Env, []string{"A=b"}) || file.OS != "linux" {
 		t.Errorf("the configuration is %+v of %s", c, file.OS)
 	}
@@ -55,9 +51,7 @@ func TestFromDirectory(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		got = append(got, strings.TrimRight(h.Name, "/")+" "+h.FileInfo().Mode().String()+" "+h.Linkname)
 	}
 	slices.Sort(got)
@@ -66,13 +60,9 @@ func TestFromDirectory(t *testing.T) {
 		t.Errorf("the image holds\n%q, not\n%q", got, want)
 	}
 	digest, err := image.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	other, err := Load(make(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if again, err := other.Digest(); err != nil || again != digest {
 		t.Errorf("the same files an hour older give %s, not %s: %v", again, digest, err)
 	}

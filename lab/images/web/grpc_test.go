@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/bowline-k8s/bowline/lab/internal/testutil"
 )
 
 // The test calls the server with gRPC's own client.
@@ -17,15 +19,11 @@ func TestHealthCheck(t *testing.T) {
 	var unhealthy atomic.Bool
 	server := grpcServer("", func() bool { return !unhealthy.Load() })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	go func() { _ = server.Serve(listener) }()
 	defer server.Close()
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer conn.Close()
 	for _, test := range []struct {
 		service   string
