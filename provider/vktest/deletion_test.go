@@ -59,10 +59,7 @@ func TestDeletionAfterGraceWhateverRuns(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
 		w := newBareWorld(t)
-		w.pod("db-0")
-		s := newScript()
-		w.alone(s)
-		w.until("created", func() bool { return s.saw("create db-0") })
+		s, _ := w.created("db-0")
 		w.setStatus("db-0", runningStatus)
 		w.deletePod("db-0", 2)
 		w.until("DeletePod", func() bool { return s.saw("delete db-0") })
@@ -87,10 +84,7 @@ func TestMissedDelete(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
 		w := newBareWorld(t)
-		w.pod("lost")
-		s := newScript()
-		w.alone(s)
-		w.until("created", func() bool { return s.saw("create lost") })
+		s, _ := w.created("lost")
 		w.wire.lose()
 		w.deletePod("lost", 0)
 		w.pod("later")
@@ -119,10 +113,7 @@ func TestRecreatedUnderItsName(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
 		w := newBareWorld(t)
-		old := w.pod("web-0")
-		s := newScript()
-		w.alone(s)
-		w.until("created", func() bool { return s.saw("create web-0") })
+		s, old := w.created("web-0")
 		w.wire.lose()
 		w.deletePod("web-0", 0)
 		w.pod("web-0")
@@ -221,10 +212,7 @@ func TestTerminalPodsAreSeen(t *testing.T) {
 	evict := func(s *v1.PodStatus) { s.Phase, s.Reason = v1.PodFailed, "Evicted" }
 	t.Run("alone", func(t *testing.T) {
 		w := newBareWorld(t)
-		w.pod("evicted")
-		s := newScript()
-		w.alone(s)
-		w.until("created", func() bool { return s.saw("create evicted") })
+		s, _ := w.created("evicted")
 		w.setStatus("evicted", evict)
 		w.pod("marker")
 		w.until("the controller works", func() bool { return s.saw("create marker") })

@@ -37,10 +37,7 @@ func TestConditionsOfOthersSurvive(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
 		w := newBareWorld(t)
-		w.pod("web", gated)
-		s := newScript()
-		w.alone(s)
-		w.until("created", func() bool { return s.saw("create web") })
+		s, _ := w.created("web", gated)
 		w.setStatus("web", openGate)
 		mine := s.held("web").DeepCopy()
 		runningStatus(&mine.Status)
@@ -153,10 +150,7 @@ func TestStatusChangesOfOthersAreSeen(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
 		w := newBareWorld(t)
-		w.pod("web", gated)
-		s := newScript()
-		w.alone(s)
-		w.until("created", func() bool { return s.saw("create web") })
+		s, _ := w.created("web", gated)
 		w.setStatus("web", openGate)
 		w.pod("marker")
 		w.until("the controller works", func() bool { return s.saw("create marker") })

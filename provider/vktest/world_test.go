@@ -424,6 +424,15 @@ func (w *world) added(name string, change ...func(*v1.Pod)) (*ours, *v1.Pod) {
 	return o, p
 }
 
+// created is added for virtual-kubelet alone.
+func (w *world) created(name string, change ...func(*v1.Pod)) (*script, *v1.Pod) {
+	w.t.Helper()
+	s, p := newScript(), w.pod(name, change...)
+	w.alone(s)
+	w.until("created", func() bool { return s.saw("create " + name) })
+	return s, p
+}
+
 func (w *world) build(change ...func(*provider.Config)) *ours {
 	w.t.Helper()
 	o := &ours{held: map[string]*v1.Pod{}}
