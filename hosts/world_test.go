@@ -220,10 +220,8 @@ func newWorldOf(t *testing.T, shard Shard, objects ...runtime.Object) *world {
 	var err error
 	w.source, err = New(Config{API: w.api, Client: w.client, Namespace: "ours", Template: template(t), Sink: w, Managed: w.managed, Release: w.empty, Shard: shard})
 	testutil.Must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = w.source.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	stop := testutil.Go(t.Context(), w.source.Run)
+	t.Cleanup(func() { _ = stop() })
 	synctest.Wait()
 	return w
 }

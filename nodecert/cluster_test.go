@@ -268,8 +268,6 @@ func (c *cluster) asked() []string {
 
 // run calls a Run until the test ends.
 func run(t *testing.T, r func(context.Context) error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = r(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
+	stop := testutil.Go(context.Background(), r)
+	t.Cleanup(func() { _ = stop() })
 }

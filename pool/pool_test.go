@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // at is a host without claims of others; labels make a different configuration of the same name.
@@ -52,12 +53,9 @@ func forever(ctx context.Context, _ *config.Host) error {
 
 // running runs a pool during a test, inside its synctest bubble.
 func running(t *testing.T, p *Pool) (end func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
+	stop := testutil.Go(t.Context(), p.Run)
 	return func() {
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Errorf("told to stop, it says %v", err)
 		}
 		if s := p.States(); len(s) != 0 {

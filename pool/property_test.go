@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func TestMain(m *testing.M) {
@@ -216,9 +217,7 @@ func TestWhateverIsWanted(t *testing.T) {
 		j := &checker{changes: map[string]time.Time{}, live: map[*config.Host]string{}, claimed: map[config.Claim]string{}}
 		synctest.Test(t, func(t *testing.T) {
 			p := New(j.manage, Options{})
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() { done <- p.Run(ctx) }()
+			stop := testutil.Go(t.Context(), p.Run)
 			for _, e := range script {
 				j.set(p, e.hosts)
 				time.Sleep(e.pause)
@@ -229,8 +228,7 @@ func TestWhateverIsWanted(t *testing.T) {
 			j.mu.Lock()
 			j.over = true
 			j.mu.Unlock()
-			cancel()
-			err := <-done
+			err := stop()
 			j.mu.Lock()
 			defer j.mu.Unlock()
 			if err != nil || len(j.live) != 0 || len(p.States()) != 0 {

@@ -293,20 +293,12 @@ func newTestNode(t *testing.T, client *fake.Clientset, l *loop) (*Node, func()) 
 		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts(), RuntimeName: "containerd", RuntimeVersion: "2.1.4"},
 		RepairInterval: 10 * time.Millisecond})
 	testutil.Must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
-	stopped := false
-	stop := func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-done; err != nil {
+	end := testutil.Go(t.Context(), n.Run)
+	stop := sync.OnceFunc(func() {
+		if err := end(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
-	}
+	})
 	t.Cleanup(stop)
 	return n, stop
 }

@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -28,12 +27,9 @@ func TestStandbyAfterLosingTheHost(t *testing.T) {
 		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts()},
 		Instance: "first", HoldsHost: manages.Load, RepairInterval: 10 * time.Millisecond, LeaseDuration: time.Hour})
 	testutil.Must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
+	stop := testutil.Go(t.Context(), n.Run)
 	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})

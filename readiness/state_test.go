@@ -1,7 +1,6 @@
 package readiness
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-k8s/bowline/connect"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider"
 )
 
@@ -170,10 +170,9 @@ func (s shown) SetCondition(provider.Condition)    {}
 
 // TestReporter: each fact is written, and one that comes after Run has ended blocks no caller.
 func TestReporter(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	node, done := shown{make(chan string)}, make(chan error)
+	node := shown{make(chan string)}
 	r := New(node, &connect.Host{}, 0)
-	go func() { done <- r.Run(ctx) }()
+	stop := testutil.Go(t.Context(), r.Run)
 	for _, c := range []struct {
 		send func()
 		want string
@@ -189,8 +188,7 @@ func TestReporter(t *testing.T) {
 			t.Errorf("it shows %q, want %q", got, c.want)
 		}
 	}
-	cancel()
-	if err := <-done; err != nil {
+	if err := stop(); err != nil {
 		t.Error(err)
 	}
 	for range 20 {

@@ -97,12 +97,9 @@ func newWorld(t *testing.T, prepare func(*world)) *world {
 		},
 	})
 	testutil.Must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
+	stop := testutil.Go(t.Context(), w.Run)
 	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 		for i, f := range w.forwards {
@@ -328,15 +325,12 @@ func TestAPanicOfACheckIsTheDrivers(t *testing.T) {
 			OnResult: func(error) {},
 		})
 		testutil.Must(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- l.Run(ctx) }()
+		stop := testutil.Go(t.Context(), l.Run)
 		<-account.Exceeded()
 		if e := (*budget.ExceededError)(nil); !errors.As(account.Err(), &e) || e.Kind != budget.Panic {
 			t.Errorf("the account has %v", account.Err())
 		}
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	})

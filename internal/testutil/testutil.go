@@ -2,6 +2,7 @@
 package testutil
 
 import (
+	"context"
 	"net"
 	"os"
 	"testing"
@@ -59,6 +60,17 @@ func Receive[T any](t testing.TB, from <-chan T, limit time.Duration, missing st
 	case <-from:
 	case <-time.After(limit):
 		t.Fatal(missing)
+	}
+}
+
+// Go runs f in a goroutine of its own. stop ends f's context and returns its error.
+func Go(ctx context.Context, f func(context.Context) error) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	return func() error {
+		cancel()
+		return <-done
 	}
 }
 

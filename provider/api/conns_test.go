@@ -58,12 +58,9 @@ func serve(t *testing.T, n *node, change func(*Server)) (*Server, *counted) {
 	if change != nil {
 		change(s)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	stop := testutil.Go(t.Context(), s.Run)
 	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	})

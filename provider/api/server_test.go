@@ -438,9 +438,7 @@ func TestPanicIsAPlainError(t *testing.T) {
 
 func TestServesTLSAndStops(t *testing.T) {
 	s := testServer(t, &node{})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	stop := testutil.Go(t.Context(), s.Run)
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	req, _ := http.NewRequest("GET", fmt.Sprintf("https://127.0.0.1:%d/healthz", s.Port()), nil)
 	req.Header.Set("Authorization", "Bearer reader")
@@ -451,8 +449,7 @@ func TestServesTLSAndStops(t *testing.T) {
 	if string(body) != "ok" {
 		t.Errorf("%s %q", resp.Status, body)
 	}
-	cancel()
-	if err := <-done; err != nil {
+	if err := stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
 }

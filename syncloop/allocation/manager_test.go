@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
@@ -108,13 +109,10 @@ func run(t *testing.T, change func(*Config), test func(t *testing.T, n *node)) {
 			change(&c)
 		}
 		n.Manager = New(c)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- n.Run(ctx) }()
+		stop := testutil.Go(t.Context(), n.Run)
 		synctest.Wait()
 		test(t, n)
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	})

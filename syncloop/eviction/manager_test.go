@@ -169,12 +169,9 @@ func run(t *testing.T, thresholds ...pod.Threshold) (*box, *Manager) {
 		Measured: func(_ context.Context, m host.Measured) { b.do(func() { b.measured++ }) },
 	})
 	testutil.Must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
+	stop := testutil.Go(t.Context(), m.Run)
 	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -482,12 +482,9 @@ func TestRunSweepsEachMinute(t *testing.T) {
 			m := newMachine()
 			m.pod("gone", true)
 			s := m.sweeper(t)
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() { done <- s.Run(ctx) }()
+			stop := testutil.Go(t.Context(), s.Run)
 			time.Sleep(after)
-			cancel()
-			if err := <-done; err != nil {
+			if err := stop(); err != nil {
 				t.Error(err)
 			}
 			if left := m.left("gone"); (left == nil) != swept {

@@ -158,9 +158,7 @@ func TestFilledByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{others: 900}
 		c := d.collector(t, 0)
-		done := make(chan error, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { done <- c.Run(ctx) }()
+		stop := testutil.Go(t.Context(), c.Run)
 		time.Sleep(6 * time.Hour)
 		synctest.Wait()
 		if n := len(d.said()); n < 5 || n > 10 {
@@ -178,8 +176,7 @@ func TestFilledByOthers(t *testing.T) {
 		if !slices.Equal(d.gone(), []string{"idle"}) {
 			t.Errorf("removed %v after a new beginning", d.removed)
 		}
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -276,9 +273,7 @@ func TestFirstLook(t *testing.T) {
 		var quiet atomic.Bool
 		quiet.Store(true)
 		c.cfg.Quiet = quiet.Load
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- c.Run(ctx) }()
+		stop := testutil.Go(t.Context(), c.Run)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if len(d.said()) != 0 {
@@ -292,8 +287,7 @@ func TestFirstLook(t *testing.T) {
 		}
 		quiet.Store(true)
 		time.Sleep(2 * Period)
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	})

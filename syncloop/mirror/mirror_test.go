@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -169,13 +168,10 @@ func run(t *testing.T, w *world, test func()) {
 			Silent: func() bool { return w.do(func() bool { return w.silent }) },
 			Event:  func(reason, message string) { w.change(func() { w.events = append(w.events, reason+" "+message) }) }})
 		testutil.Must(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- m.Run(ctx) }()
+		stop := testutil.Go(t.Context(), m.Run)
 		synctest.Wait()
 		test()
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	})

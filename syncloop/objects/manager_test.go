@@ -63,12 +63,9 @@ func start(t *testing.T, a *api, timeout time.Duration) *Manager {
 	t.Helper()
 	m, err := New(Config{Client: a.Clientset, SyncTimeout: timeout})
 	testutil.Must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
+	stop := testutil.Go(context.Background(), m.Run)
 	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 		if a.wide.Load() {

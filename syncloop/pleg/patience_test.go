@@ -47,9 +47,7 @@ func TestAStatusThatHangsConcernsOnePod(t *testing.T) {
 				c.State = runtimeapi.ContainerState_CONTAINER_EXITED
 			}
 			w.mu.Unlock()
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error)
-			go func() { ended <- g.Run(ctx) }()
+			stop := testutil.Go(t.Context(), g.Run)
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 			if o := g.Cache().Get("2"); o.Stale != "" || o.Newest("c") == nil || o.Newest("c").State != pod.StateExited {
@@ -66,8 +64,7 @@ func TestAStatusThatHangsConcernsOnePod(t *testing.T) {
 			if o := g.Cache().Get("2"); o.Stale != "" || time.Since(o.At) > 10*time.Second {
 				t.Errorf("the other pod after 5 min, seen %v ago: %+v", time.Since(o.At), o)
 			}
-			cancel()
-			if err := <-ended; err != nil {
+			if err := stop(); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()

@@ -268,9 +268,7 @@ func TestHintsBringLooksForward(t *testing.T) {
 		w.hints = make(chan Hint)
 		w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 		g := w.generator(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = g.Run(ctx) }()
+		stop := testutil.Go(t.Context(), g.Run)
 		time.Sleep(settleLimit + 2*time.Second) // until the generator uses the long pause
 		synctest.Wait()
 		relists := w.calls["ListPodSandbox"]
@@ -300,8 +298,7 @@ func TestHintsBringLooksForward(t *testing.T) {
 			t.Errorf("%d looks for hints that say nothing new", got-looks)
 		}
 		close(w.hints)
-		cancel()
-		<-done
+		_ = stop()
 	})
 }
 
@@ -313,9 +310,7 @@ func TestAnExitBeforeTheStreamIsSeenSoon(t *testing.T) {
 		w.hints = make(chan Hint)
 		w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 		g := w.generator(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = g.Run(ctx) }()
+		stop := testutil.Go(t.Context(), g.Run)
 		synctest.Wait()
 		time.Sleep(500 * time.Millisecond)
 		w.mu.Lock()
@@ -327,8 +322,7 @@ func TestAnExitBeforeTheStreamIsSeenSoon(t *testing.T) {
 			t.Error("the exit waits for the relist of the next minute")
 		}
 		close(w.hints)
-		cancel()
-		<-done
+		_ = stop()
 	})
 }
 

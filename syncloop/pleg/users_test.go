@@ -46,9 +46,7 @@ func TestUsersOfAPodWhoseContainerHangs(t *testing.T) {
 		w.withUsers(map[string]uint32{"s-1": 65536, "s-2": 2 * 65536})
 		w.hang("c-1")
 		g := w.generator(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- g.Run(ctx) }()
+		stop := testutil.Go(t.Context(), g.Run)
 		for range 3 { // during the first look, and during later ones
 			time.Sleep(25 * time.Second)
 			synctest.Wait()
@@ -60,8 +58,7 @@ func TestUsersOfAPodWhoseContainerHangs(t *testing.T) {
 				t.Errorf("the pod whose status hangs is decided on: %+v", o)
 			}
 		}
-		cancel()
-		if err := <-ended; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()

@@ -91,10 +91,8 @@ func start(t *testing.T) *bench {
 	testutil.Must(t, err)
 	b.Manager = m
 	b.pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid"}}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = m.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	stop := testutil.Go(t.Context(), m.Run)
+	t.Cleanup(func() { _ = stop() })
 	return b
 }
 

@@ -98,13 +98,10 @@ func run(t *testing.T, w *world, f func()) {
 			Event:  func(kind, reason, _ string) { w.events = append(w.events, kind+" "+reason) },
 		})
 		testutil.Must(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- m.Run(ctx) }()
+		stop := testutil.Go(t.Context(), m.Run)
 		synctest.Wait()
 		f()
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/shutdown/order"
 )
 
@@ -138,13 +139,10 @@ func (w *world) manager(periods ...order.Period) *Manager {
 
 // run runs a manager; stop ends it like the end of our process.
 func (w *world) run(m *Manager) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
+	end := testutil.Go(context.Background(), m.Run)
 	synctest.Wait()
 	return func() {
-		cancel()
-		if err := <-done; err != nil {
+		if err := end(); err != nil {
 			w.Errorf("it ended with %v", err)
 		}
 	}

@@ -183,10 +183,8 @@ func start(t *testing.T, a *api, tune func(*Config)) (*Writer, *v1.Pod) {
 	}
 	w, err := New(c)
 	testutil.Must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = w.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	stop := testutil.Go(t.Context(), w.Run)
+	t.Cleanup(func() { _ = stop() })
 	return w, a.present().DeepCopy()
 }
 
@@ -659,9 +657,7 @@ func TestOnTheWire(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: srv.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	w, err := New(Config{Pods: client.CoreV1(), Merge: merge})
 	testutil.Must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- w.Run(ctx) }()
+	stop := testutil.Go(t.Context(), w.Run)
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid", ResourceVersion: "8",
 		DeletionTimestamp: &metav1.Time{Time: time.Now()}}, Status: v1.PodStatus{Phase: v1.PodRunning, HostIP: "192.0.2.1"}}
 	w.Set(p, v1.PodStatus{Phase: v1.PodFailed, HostIP: "192.0.2.1"})
@@ -681,8 +677,7 @@ func TestOnTheWire(t *testing.T) {
 	if del.method != "DELETE" || del.path != "/api/v1/namespaces/ns/pods/p" {
 		t.Errorf("delete %+v", del)
 	}
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+	if err := stop(); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run returned %v", err)
 	}
 }

@@ -271,9 +271,7 @@ func TestKeysAreApart(t *testing.T) {
 func TestUpdatesWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manager(t, &issuer{})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- m.Run(ctx) }()
+		stop := testutil.Go(t.Context(), m.Run)
 		p := testPod("u")
 		mustToken(t, m, p, "long", 3600, "token-1")
 		mustToken(t, m, p, "short", 600, "token-2")
@@ -288,8 +286,7 @@ func TestUpdatesWhenDue(t *testing.T) {
 		if uid := <-m.Updates(); uid != "u" || time.Since(began) != 16*time.Minute {
 			t.Fatalf("woke %s after %v", uid, time.Since(began))
 		}
-		cancel()
-		testutil.Must(t, <-done)
+		testutil.Must(t, stop())
 	})
 }
 
