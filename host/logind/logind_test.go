@@ -16,8 +16,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/logind"
 	"github.com/bowline-k8s/bowline/host/ssh"
-	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/link/linktest"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
@@ -121,18 +121,7 @@ func (m *mock) signal() {
 
 func remote(t *testing.T, path string) host.Host {
 	t.Helper()
-	s := sshtest.Run(t)
-	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
-	testutil.Must(t, err)
-	l, err := link.New(link.Config{Target: target, Wait: time.Minute})
-	testutil.Must(t, err)
-	done := make(chan error, 1)
-	go func() { done <- l.Run(context.Background()) }()
-	t.Cleanup(func() {
-		if err := errors.Join(l.Close(), <-done); err != nil {
-			t.Error(err)
-		}
-	})
+	l := linktest.Run(t, sshtest.Run(t), link.Config{})
 	h, err := ssh.New(context.Background(), ssh.Config{Name: "remote", Transport: l, Path: path})
 	testutil.Must(t, err)
 	return h

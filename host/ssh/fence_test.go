@@ -14,8 +14,8 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh"
-	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/link/linktest"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
@@ -29,18 +29,7 @@ func login(t *testing.T, s *sshtest.Server) *ssh.Host {
 // loginBy is login over connections that dial makes; nil: the default.
 func loginBy(t *testing.T, s *sshtest.Server, dial func(context.Context, string, string) (net.Conn, error)) *ssh.Host {
 	t.Helper()
-	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
-	testutil.Must(t, err)
-	l, err := link.New(link.Config{Target: target, Wait: time.Minute, Dial: dial})
-	testutil.Must(t, err)
-	done := make(chan error, 1)
-	go func() { done <- l.Run(context.Background()) }()
-	t.Cleanup(func() {
-		if err := errors.Join(l.Close(), <-done); err != nil {
-			t.Error(err)
-		}
-	})
-	h := open(t, ssh.Config{Transport: l})
+	h := open(t, ssh.Config{Transport: linktest.Run(t, s, link.Config{Dial: dial})})
 	closeHost(t, h)
 	return h
 }

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/net/nettest"
 
 	"github.com/bowline-k8s/bowline/host"
-	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/link/linktest"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -59,19 +59,7 @@ func listenUnix(t *testing.T, f func(*net.UnixConn)) string {
 
 func overSSHD(t *testing.T) Transport {
 	t.Helper()
-	s := sshtest.Run(t)
-	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
-	testutil.Must(t, err)
-	l, err := link.New(link.Config{Target: target, Wait: relayPatience})
-	testutil.Must(t, err)
-	done := make(chan error, 1)
-	go func() { done <- l.Run(context.Background()) }()
-	t.Cleanup(func() {
-		if err := errors.Join(l.Close(), <-done); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
+	return linktest.Run(t, sshtest.Run(t), link.Config{})
 }
 
 // TestRelays: data passes in both directions, with half-close, over a real sshd and over a local

@@ -18,8 +18,8 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/ssh"
-	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/link/linktest"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/logs"
@@ -302,23 +302,10 @@ func (f *faulty) Compress(ctx context.Context, path string) error {
 
 func remote(t *testing.T) host.Host {
 	t.Helper()
-	s := sshtest.Run(t)
-	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
-	testutil.Must(t, err)
-	l, err := link.New(link.Config{Target: target, Wait: time.Minute})
-	testutil.Must(t, err)
-	done := make(chan error, 1)
-	go func() { done <- l.Run(context.Background()) }()
+	l := linktest.Run(t, sshtest.Run(t), link.Config{})
 	h, err := ssh.New(t.Context(), ssh.Config{Name: "remote", Transport: l})
-	t.Cleanup(func() {
-		if h != nil {
-			_ = h.Close()
-		}
-		if err := errors.Join(l.Close(), <-done); err != nil {
-			t.Error(err)
-		}
-	})
 	testutil.Must(t, err)
+	t.Cleanup(func() { _ = h.Close() })
 	return h
 }
 

@@ -4,24 +4,18 @@
 package recordtest
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/ssh"
-	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/link/linktest"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
-
-// patience is enough for a login to a very busy host.
-const patience = time.Minute
 
 // Versions are the names of the directories.
 var Versions = []string{"v0", "v1"}
@@ -70,18 +64,7 @@ func localHost(t *testing.T) host.Host {
 }
 
 func remote(t *testing.T) host.Host {
-	s := sshtest.Run(t)
-	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
-	testutil.Must(t, err)
-	l, err := link.New(link.Config{Target: target, Wait: patience})
-	testutil.Must(t, err)
-	done := make(chan error, 1)
-	go func() { done <- l.Run(context.Background()) }()
-	t.Cleanup(func() {
-		if err := errors.Join(l.Close(), <-done); err != nil {
-			t.Error(err)
-		}
-	})
+	l := linktest.Run(t, sshtest.Run(t), link.Config{})
 	h, err := ssh.New(t.Context(), ssh.Config{Name: "remote.example", Transport: l})
 	testutil.Must(t, err)
 	return closed(t, h)
