@@ -21,9 +21,7 @@ import (
 func (w *world) theSecret() *v1.Secret {
 	w.t.Helper()
 	s, err := w.client.CoreV1().Secrets("bowline").Get(w.t.Context(), "box-1", metav1.GetOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testutil.Must(w.t, err)
 	return s
 }
 

@@ -347,8 +347,6 @@ func (w *world) let(name string, machine *v1alpha1.MachineStatus) {
 func (w *world) events() []v1.Event {
 	w.t.Helper()
 	list, err := w.client.CoreV1().Events(metav1.NamespaceDefault).List(w.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testutil.Must(w.t, err)
 	return list.Items
 }

@@ -83,13 +83,9 @@ func (c *cluster) certificate(template *x509.Certificate, public any) *x509.Cert
 		parent = template
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, c.key)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testutil.Must(c.t, err)
 	out, err := x509.ParseCertificate(der)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testutil.Must(c.t, err)
 	return out
 }
 
@@ -107,17 +103,11 @@ func (c *cluster) keep(dir, purpose string, serial int64, from, to time.Time) {
 		Subject: pkix.Name{CommonName: UserName("n1"), Organization: []string{Group}}, DNSNames: []string{"n1"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, key.Public())
 	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testutil.Must(c.t, err)
 	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})...)
 	file := filepath.Join(dir, "n1-"+purpose+"-before.pem")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		c.t.Fatal(err)
-	}
-	if err := os.Symlink(file, filepath.Join(dir, "n1-"+purpose+"-current.pem")); err != nil {
-		c.t.Fatal(err)
-	}
+	testutil.Must(c.t, os.WriteFile(file, text, 0o600))
+	testutil.Must(c.t, os.Symlink(file, filepath.Join(dir, "n1-"+purpose+"-current.pem")))
 }
 
 // user is the client, and the serial number of its certificate.

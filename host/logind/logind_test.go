@@ -79,19 +79,13 @@ func newMock(t *testing.T) *mock {
 
 func (m *mock) program(name, text string) {
 	m.t.Helper()
-	if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o755); err != nil {
-		m.t.Fatal(err)
-	}
+	testutil.Must(m.t, os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o755))
 }
 
 func (m *mock) set(name, value string) {
 	m.t.Helper()
-	if err := os.WriteFile(filepath.Join(m.dir, name+".new"), []byte(value+"\n"), 0o644); err != nil {
-		m.t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(m.dir, name+".new"), filepath.Join(m.dir, name)); err != nil {
-		m.t.Fatal(err)
-	}
+	testutil.Must(m.t, os.WriteFile(filepath.Join(m.dir, name+".new"), []byte(value+"\n"), 0o644))
+	testutil.Must(m.t, os.Rename(filepath.Join(m.dir, name+".new"), filepath.Join(m.dir, name)))
 }
 
 func (m *mock) has(name string) bool {
@@ -108,9 +102,7 @@ func (m *mock) log() string {
 func (m *mock) signal() {
 	m.t.Helper()
 	f, err := os.OpenFile(m.dir+"/signals", os.O_RDWR, 0)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	testutil.Must(m.t, err)
 	defer f.Close()
 	if _, err := f.WriteString("‣ Type=signal  Endian=l  Flags=1  Version=1 Cookie=42\n" +
 		"  Sender=:1.2  Path=/org/freedesktop/login1  Interface=org.freedesktop.login1.Manager  Member=PrepareForShutdown\n" +
@@ -133,9 +125,7 @@ func (m *mock) machines() map[string]func() host.Host {
 		"near": func() host.Host {
 			m.t.Setenv("PATH", m.dir+":"+os.Getenv("PATH"))
 			h, err := local.New(local.Config{})
-			if err != nil {
-				m.t.Fatal(err)
-			}
+			testutil.Must(m.t, err)
 			return h
 		},
 		"remote": func() host.Host {

@@ -131,9 +131,7 @@ func (w *world) manager(periods ...order.Period) *Manager {
 		},
 		Changed: func(going bool) { w.mu.Lock(); defer w.mu.Unlock(); w.note("going %v", going) },
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	testutil.Must(w, err)
 	return m
 }
 
