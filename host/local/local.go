@@ -162,16 +162,10 @@ func (h *Host) Listen(ctx context.Context, network, address string) (net.Listene
 // caller gets the error of the context and does not know whether f took effect. f checks its
 // context between steps, so that it does not continue for long.
 func call[T any](h *Host, ctx context.Context, label string, deadline time.Duration, f func(context.Context) (T, error)) (T, error) {
-	if _, has := ctx.Deadline(); !has {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, deadline)
-		defer cancel()
-	}
-	var out T
-	opened := false
-	err := h.hook.Do(ctx, "host/"+label, func(ctx context.Context) error {
+	return machine.Call(ctx, h.hook, label, deadline, func(ctx context.Context) (T, error) {
+		var none T
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("%s on %s: %w", label, h.name, err)
+			return none, fmt.Errorf("%s on %s: %w", label, h.name, err)
 		}
 		type result struct {
 			v   T
@@ -184,15 +178,13 @@ func call[T any](h *Host, ctx context.Context, label string, deadline time.Durat
 		}()
 		select {
 		case r := <-done:
-			out, opened = r.v, r.err == nil
-			return r.err
+			return r.v, r.err
 		case <-ctx.Done():
 			// Prefer a result that arrives at the same moment, and close a late one, so that no
 			// descriptor leaks.
 			select {
 			case r := <-done:
-				out, opened = r.v, r.err == nil
-				return r.err
+				return r.v, r.err
 			default:
 			}
 			go func() {
@@ -201,16 +193,9 @@ func call[T any](h *Host, ctx context.Context, label string, deadline time.Durat
 					c.Close()
 				}
 			}()
-			return fmt.Errorf("%s on %s: %w", label, h.name, ctx.Err())
+			return none, fmt.Errorf("%s on %s: %w", label, h.name, ctx.Err())
 		}
 	})
-	if c, ok := any(out).(interface{ Close() error }); err != nil && opened && ok {
-		// The hook turned a success into an error, so no caller would close the result.
-		c.Close()
-		var zero T
-		out = zero
-	}
-	return out, err
 }
 
 // run is call for operations that return nothing.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
 const maxOutput = 1 << 20
@@ -20,24 +21,8 @@ const maxOutput = 1 << 20
 // Run starts the command in a process group of its own and kills the group at the timeout. If a
 // signal ended the command, the exit code is 128 plus the signal, as in a shell.
 func (h *Host) Run(ctx context.Context, c host.Command) (host.Result, error) {
-	if len(c.Args) == 0 {
-		return host.Result{}, errors.New("run: no command")
-	}
-	if c.Timeout <= 0 {
-		return host.Result{}, fmt.Errorf("run %s: no timeout", c.Args[0])
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	var out host.Result
-	// Run does not use call, because it kills the command at the timeout and waits for it.
-	err := h.hook.Do(ctx, "host/Run", func(ctx context.Context) (err error) {
-		out, err = runCommand(ctx, c)
-		return err
-	})
-	if err != nil {
-		return host.Result{}, err
-	}
-	return out, nil
+	// Not call, because runCommand kills the command at the timeout and waits for it.
+	return machine.Run(ctx, h.hook, c, runCommand)
 }
 
 func runCommand(ctx context.Context, c host.Command) (host.Result, error) {

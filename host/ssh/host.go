@@ -178,31 +178,17 @@ func (h *Host) Listen(ctx context.Context, network, address string) (net.Listene
 
 // call runs f under the hook and a deadline. f returns when its context ends.
 func call[T any](h *Host, ctx context.Context, label string, deadline time.Duration, f func(context.Context) (T, error)) (T, error) {
-	if _, has := ctx.Deadline(); !has {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, deadline)
-		defer cancel()
-	}
-	var out T
-	opened := false
-	err := h.hook.Do(ctx, "host/"+label, func(ctx context.Context) error {
+	return machine.Call(ctx, h.hook, label, deadline, func(ctx context.Context) (T, error) {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("%s: %s: %w", h.name, label, err)
+			var none T
+			return none, fmt.Errorf("%s: %s: %w", h.name, label, err)
 		}
 		v, err := f(ctx)
-		out, opened = v, err == nil
 		if err != nil {
-			return fmt.Errorf("%s: %w", h.name, err)
+			err = fmt.Errorf("%s: %w", h.name, err)
 		}
-		return nil
+		return v, err
 	})
-	if c, ok := any(out).(interface{ Close() error }); err != nil && opened && ok {
-		// The hook turned a success into an error, so no caller would close the result.
-		c.Close()
-		var zero T
-		out = zero
-	}
-	return out, err
 }
 
 // run is call for operations that return nothing.

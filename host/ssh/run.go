@@ -2,7 +2,6 @@ package ssh
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
@@ -17,23 +17,7 @@ import (
 // the command has ended. The environment and standard input appear in no process's arguments;
 // Args do, as for any command.
 func (h *Host) Run(ctx context.Context, c host.Command) (host.Result, error) {
-	if len(c.Args) == 0 {
-		return host.Result{}, errors.New("run: no command")
-	}
-	if c.Timeout <= 0 {
-		return host.Result{}, fmt.Errorf("run %s: no timeout", c.Args[0])
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	var out host.Result
-	err := h.hook.Do(ctx, "host/Run", func(ctx context.Context) (err error) {
-		out, err = h.runCommand(ctx, c)
-		return err
-	})
-	if err != nil {
-		return host.Result{}, err
-	}
-	return out, nil
+	return machine.Run(ctx, h.hook, c, h.runCommand)
 }
 
 func (h *Host) runCommand(ctx context.Context, c host.Command) (host.Result, error) {
