@@ -24,7 +24,8 @@ import (
 
 // The types below adapt packages that do not import each other.
 
-// loopHooks is the sync loop as the virtual-kubelet side (package provider) calls it.
+// loopHooks is the sync loop for package provider. The loop is made after the parts that call it, and
+// set then.
 type loopHooks struct {
 	source *podconfig.API
 	loop   *syncloop.Loop
@@ -34,10 +35,8 @@ func (h *loopHooks) PodByName(namespace, name string) (*v1.Pod, bool) {
 	return h.loop.PodByName(namespace, name)
 }
 
-func (h *loopHooks) PodChanged(ref pod.Ref) { h.source.Hint(ref.Namespace, ref.Name) }
-
 func (h *loopHooks) TerminateRequested(namespace, name string, uid types.UID) {
-	h.source.Hint(namespace, name)
+	h.source.PodChanged(pod.Ref{Namespace: namespace, Name: name, UID: uid})
 	h.loop.Wake(uid)
 }
 

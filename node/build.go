@@ -77,9 +77,14 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 	}); err != nil {
 		return err
 	}
-	// The provider node and the sync loop refer to each other: the node gets hooks now, which are
-	// filled in below.
-	loop := &loopHooks{}
+	pods, err := provider.NewPodSource(n.cluster.Client, n.name)
+	if err != nil {
+		return err
+	}
+	n.api = podconfig.NewAPI(n.sources, pods.Lister(), pods.HasSynced)
+	// The provider node and the sync loop refer to each other: the node gets hooks now, and the hooks
+	// get the loop below.
+	loop := &loopHooks{source: n.api}
 	server, err := n.server(ctx, loop)
 	if err != nil {
 		return err
@@ -92,7 +97,7 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 	series.reports(kubelet)
 	n.node, err = provider.New(provider.Config{
 		Client: n.cluster.Client, LeaseClient: leases, Recorder: n.recorder,
-		Loop: loop, Held: loop, Server: server,
+		Pods: pods, Source: n.api, Loop: loop, Held: loop, Server: server,
 		Registration: provider.Registration{
 			NodeName: n.name, Labels: n.cfg.Labels, Taints: n.cfg.Taints, Annotations: madeOf(n.cfg), ProviderID: n.cfg.ProviderID,
 			MaxPods: int64(n.cfg.MaxPods),
@@ -127,7 +132,6 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 		}
 		n.endQuarantine(node)
 	})
-	n.api = podconfig.NewAPI(n.sources, n.node.Pods().Lister(), n.node.Pods().HasSynced)
 	n.loop, err = syncloop.New(syncloop.Config{
 		Runtime: n.runtime, Host: n.host, PLEG: n.pleg, Sources: n.sources,
 		Volumes: n.parts.volumes, Objects: n.parts.objects, Tokens: n.parts.tokens, Images: n.parts.images,
@@ -144,7 +148,7 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 	if err != nil {
 		return err
 	}
-	loop.source, loop.loop = n.api, n.loop
+	loop.loop = n.loop
 	n.seen.changed = n.follow
 	if n.parts.logs, err = n.containerLogs(machine.PodLogsDir); err != nil {
 		return err

@@ -15,11 +15,16 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Loop is the sync loop as virtual-kubelet's hooks and gated client see it. Both methods return at
-// once and are safe for concurrent use.
-type Loop interface {
-	// PodChanged says that something about the pod has changed: the loop reads the lister.
+// Source is the sync loop's source of the API server's pods: *podconfig.API. PodChanged returns at
+// once and is safe for concurrent use.
+type Source interface {
+	// PodChanged says that something about the pod has changed: the source reads the lister.
 	PodChanged(ref pod.Ref)
+}
+
+// Loop is the sync loop as virtual-kubelet's gated client sees it. TerminateRequested returns at once
+// and is safe for concurrent use.
+type Loop interface {
 	// TerminateRequested says that virtual-kubelet wanted to delete the API object. The loop stops
 	// what runs, and deletes the object itself when nothing runs any more.
 	TerminateRequested(namespace, name string, uid types.UID)
@@ -47,8 +52,11 @@ type Config struct {
 	LeaseClient kubernetes.Interface
 	// Recorder writes events with component "kubelet" and this node as host.
 	Recorder record.EventRecorder
-	Loop     Loop
-	Held     Held
+	// Pods is the informer of this node's pods, from NewPodSource. Source reads its lister.
+	Pods   *PodSource
+	Source Source
+	Loop   Loop
+	Held   Held
 	// Server may be nil: then the node has no kubelet endpoint.
 	Server Server
 
@@ -110,6 +118,8 @@ func (c *Config) validate() error {
 	need(c.Client != nil, "Client")
 	need(c.LeaseClient != nil, "LeaseClient")
 	need(c.Recorder != nil, "Recorder")
+	need(c.Pods != nil, "Pods")
+	need(c.Source != nil, "Source")
 	need(c.Loop != nil, "Loop")
 	need(c.Held != nil, "Held")
 	need(c.Registration.NodeName != "", "Registration.NodeName")

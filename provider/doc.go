@@ -4,9 +4,10 @@
 //
 //	         pod informer ─────────────► syncloop/podconfig (source api)
 //	              │                              ▲
-//	virtual-kubelet's PodController              │ PodChanged, TerminateRequested
+//	virtual-kubelet's PodController              │ PodChanged
 //	   hooks  (pods.go)  ────────────────────────┤
-//	   client (gate.go)  Delete, UpdateStatus ───┘
+//	   client (gate.go)  UpdateStatus ───────────┘
+//	                     Delete ─────────────────► syncloop (TerminateRequested)
 //
 //	virtual-kubelet's NodeController
 //	   provider (nodestatus.go)  full nodes, sent by a goroutine of its own

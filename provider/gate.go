@@ -14,9 +14,10 @@ import (
 
 // gate is the pod client that virtual-kubelet gets. virtual-kubelet deletes pods from the API
 // server while their containers may still run, and writes whole statuses. gate turns both into
-// notifications of the loop, which acts when it is due. Other calls pass through.
+// notifications, and the loop acts when it is due. Other calls pass through.
 type gate struct {
 	corev1client.PodsGetter
+	source Source
 	loop   Loop
 	lister corev1listers.PodLister
 }
@@ -45,8 +46,8 @@ func (p *gatedPods) Delete(_ context.Context, name string, o metav1.DeleteOption
 }
 
 // UpdateStatus writes nothing, because it would replace the whole status, including conditions of
-// other controllers. It notifies the loop.
+// other controllers. It notifies the api source.
 func (p *gatedPods) UpdateStatus(_ context.Context, updated *v1.Pod, _ metav1.UpdateOptions) (*v1.Pod, error) {
-	p.gate.loop.PodChanged(pod.Ref{Namespace: p.namespace, Name: updated.Name, UID: updated.UID})
+	p.gate.source.PodChanged(pod.Ref{Namespace: p.namespace, Name: updated.Name, UID: updated.UID})
 	return updated, nil
 }

@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"fmt"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,14 +34,15 @@ func (s *PodSource) AddEventHandler(h cache.ResourceEventHandler) (cache.Resourc
 // Informer makes PodSource a corev1 PodInformer.
 func (s *PodSource) Informer() cache.SharedIndexInformer { return s.informer }
 
-func newPodSource(c kubernetes.Interface, nodeName string) (*PodSource, error) {
+// NewPodSource makes the pod informer of a node.
+func NewPodSource(c kubernetes.Interface, nodeName string) (*PodSource, error) {
 	informer := coreinformers.NewFilteredPodInformer(c, metav1.NamespaceAll, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
 		})
 	if err := informer.SetTransform(dropManagedFields); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("pod informer: %w", err)
 	}
 	return &PodSource{informer: informer, lister: corev1listers.NewPodLister(informer.GetIndexer())}, nil
 }

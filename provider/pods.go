@@ -10,11 +10,11 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// hooks is called by virtual-kubelet's PodController. Each hook notifies the loop and returns nil
+// hooks is called by virtual-kubelet's PodController. Each hook notifies the api source and returns nil
 // at once: on an error virtual-kubelet would write phase Failed for pods that never restart, and a
 // slow hook would block its workers.
 type hooks struct {
-	loop   Loop
+	source Source
 	held   Held
 	lister corev1listers.PodLister
 }
@@ -24,19 +24,19 @@ func refOf(p *v1.Pod) pod.Ref {
 }
 
 func (h *hooks) CreatePod(_ context.Context, p *v1.Pod) error {
-	h.loop.PodChanged(refOf(p))
+	h.source.PodChanged(refOf(p))
 	return nil
 }
 
 func (h *hooks) UpdatePod(_ context.Context, p *v1.Pod) error {
-	h.loop.PodChanged(refOf(p))
+	h.source.PodChanged(refOf(p))
 	return nil
 }
 
-// DeletePod is called for a deletionTimestamp and for an object that is gone. The loop
-// distinguishes them by the lister.
+// DeletePod is called for a deletionTimestamp and for an object that is gone. The api
+// source distinguishes them by the lister.
 func (h *hooks) DeletePod(_ context.Context, p *v1.Pod) error {
-	h.loop.PodChanged(refOf(p))
+	h.source.PodChanged(refOf(p))
 	return nil
 }
 

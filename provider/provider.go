@@ -47,17 +47,13 @@ func New(c Config) (*Node, error) {
 		return nil, err
 	}
 	c.Info.KubeletVersion = cmp.Or(c.Info.KubeletVersion, builtVersion())
-	pods, err := newPodSource(c.Client, c.Registration.NodeName)
-	if err != nil {
-		return nil, fmt.Errorf("pod informer: %w", err)
-	}
 	self, err := newNodeInformer(c.Client, c.Registration.NodeName)
 	if err != nil {
 		return nil, fmt.Errorf("node informer: %w", err)
 	}
 	n := &Node{
 		cfg:         c,
-		pods:        pods,
+		pods:        c.Pods,
 		self:        self,
 		status:      newNodeStatus(c),
 		registered:  make(chan struct{}),
@@ -77,10 +73,10 @@ func New(c Config) (*Node, error) {
 		standby: &n.standby,
 	}
 	n.controller, err = vknode.NewPodController(vknode.PodControllerConfig{
-		PodClient:                 &gate{PodsGetter: c.Client.CoreV1(), loop: c.Loop, lister: pods.lister},
-		PodInformer:               pods,
+		PodClient:                 &gate{PodsGetter: c.Client.CoreV1(), source: c.Source, loop: c.Loop, lister: c.Pods.lister},
+		PodInformer:               c.Pods,
 		EventRecorder:             quietRecorder{c.Recorder},
-		Provider:                  &hooks{loop: c.Loop, held: c.Held, lister: pods.lister},
+		Provider:                  &hooks{source: c.Source, held: c.Held, lister: c.Pods.lister},
 		ConfigMapInformer:         noConfigMaps{},
 		SecretInformer:            noSecrets{},
 		ServiceInformer:           noServices{},
@@ -95,7 +91,7 @@ func New(c Config) (*Node, error) {
 	return n, nil
 }
 
-// Pods is the node's pod informer, for syncloop's api source.
+// Pods is Config.Pods.
 func (n *Node) Pods() *PodSource { return n.pods }
 
 // Registered is closed when the node object exists and is ours to report.

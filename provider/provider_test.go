@@ -70,7 +70,7 @@ func TestHooksWakeAndNeverFail(t *testing.T) {
 	l := &loop{held: map[string]*v1.Pod{"shop/gone": somePod("u0")}}
 	idx := emptyIndexer()
 	testutil.Must(t, idx.Add(somePod("u1")))
-	h := &hooks{loop: l, held: l, lister: corev1listers.NewPodLister(idx)}
+	h := &hooks{source: l, held: l, lister: corev1listers.NewPodLister(idx)}
 	ctx := t.Context()
 	for name, hook := range map[string]func(context.Context, *v1.Pod) error{"create": h.CreatePod, "update": h.UpdatePod, "delete": h.DeletePod} {
 		if err := hook(ctx, somePod(types.UID(name))); err != nil {
@@ -99,7 +99,7 @@ func TestGateTurnsWritesIntoRequests(t *testing.T) {
 	l := &loop{}
 	idx := emptyIndexer()
 	testutil.Must(t, idx.Add(somePod("u1")))
-	g := &gate{PodsGetter: client.CoreV1(), loop: l, lister: corev1listers.NewPodLister(idx)}
+	g := &gate{PodsGetter: client.CoreV1(), source: l, loop: l, lister: corev1listers.NewPodLister(idx)}
 	ctx := t.Context()
 	uid := types.UID("u9")
 	testutil.Must(t, g.Pods("shop").Delete(ctx, "web", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}))
@@ -287,9 +287,16 @@ func TestRewritePatch(t *testing.T) {
 	}
 }
 
+func testPods(t *testing.T, client *fake.Clientset) *PodSource {
+	t.Helper()
+	pods, err := NewPodSource(client, "n1")
+	testutil.Must(t, err)
+	return pods
+}
+
 func newTestNode(t *testing.T, client *fake.Clientset, l *loop) (*Node, func()) {
 	t.Helper()
-	n, err := New(Config{Client: client, LeaseClient: client, Recorder: record.NewFakeRecorder(100), Loop: l, Held: l,
+	n, err := New(Config{Client: client, LeaseClient: client, Recorder: record.NewFakeRecorder(100), Pods: testPods(t, client), Source: l, Loop: l, Held: l,
 		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts(), RuntimeName: "containerd", RuntimeVersion: "2.1.4"},
 		RepairInterval: 10 * time.Millisecond})
 	testutil.Must(t, err)
@@ -422,7 +429,7 @@ func TestConfigListsWhatIsMissing(t *testing.T) {
 	if err == nil {
 		t.Fatal("an empty config is taken")
 	}
-	for _, want := range []string{"Client", "LeaseClient", "Recorder", "Loop", "Held", "NodeName", "LeaseDuration"} {
+	for _, want := range []string{"Client", "LeaseClient", "Recorder", "Pods", "Source", "Loop", "Held", "NodeName", "LeaseDuration"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not named in: %v", want, err)
 		}
@@ -437,7 +444,7 @@ func TestRebooted(t *testing.T) {
 	ctx := t.Context()
 	client := fake.NewSimpleClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{AnnotationDriver: driverName}}})
 	recorder := record.NewFakeRecorder(10)
-	n, err := New(Config{Client: client, LeaseClient: client, Recorder: recorder, Loop: &loop{}, Held: &loop{},
+	n, err := New(Config{Client: client, LeaseClient: client, Recorder: recorder, Pods: testPods(t, client), Source: &loop{}, Loop: &loop{}, Held: &loop{},
 		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts()}})
 	testutil.Must(t, err)
 	report := func(boot string) {

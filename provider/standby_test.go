@@ -23,7 +23,7 @@ func TestStandbyAfterLosingTheHost(t *testing.T) {
 	client := fake.NewSimpleClientset()
 	var manages atomic.Bool
 	manages.Store(true)
-	n, err := New(Config{Client: client, LeaseClient: client, Recorder: record.NewFakeRecorder(100), Loop: &loop{}, Held: &loop{},
+	n, err := New(Config{Client: client, LeaseClient: client, Recorder: record.NewFakeRecorder(100), Pods: testPods(t, client), Source: &loop{}, Loop: &loop{}, Held: &loop{},
 		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts()},
 		Instance: "first", HoldsHost: manages.Load, RepairInterval: 10 * time.Millisecond, LeaseDuration: time.Hour})
 	testutil.Must(t, err)

@@ -435,9 +435,12 @@ func (w *world) created(name string, change ...func(*v1.Pod)) (*script, *v1.Pod)
 
 func (w *world) build(change ...func(*provider.Config)) *ours {
 	w.t.Helper()
-	o := &ours{held: map[string]*v1.Pod{}}
+	pods, err := provider.NewPodSource(w.client, w.node)
+	testutil.Must(w.t, err)
+	pc := podconfig.New(podconfig.SourceAPI)
+	o := &ours{held: map[string]*v1.Pod{}, api: podconfig.NewAPI(pc, pods.Lister(), pods.HasSynced)}
 	cfg := provider.Config{
-		Client: w.client, LeaseClient: w.client, Recorder: w.recorder(w.client), Loop: o, Held: o,
+		Client: w.client, LeaseClient: w.client, Recorder: w.recorder(w.client), Pods: pods, Source: o, Loop: o, Held: o,
 		Registration: provider.Registration{NodeName: w.node},
 		Info:         provider.NodeInfo{Facts: machine(), RuntimeName: "containerd", RuntimeVersion: "2.1.4"},
 	}
@@ -447,9 +450,7 @@ func (w *world) build(change ...func(*provider.Config)) *ours {
 	n, err := provider.New(cfg)
 	testutil.Must(w.t, err)
 	o.node = n
-	pc := podconfig.New(podconfig.SourceAPI)
-	o.api = podconfig.NewAPI(pc, n.Pods().Lister(), n.Pods().HasSynced)
-	_, err = n.Pods().AddEventHandler(o.api.Handler(w.ctx))
+	_, err = pods.AddEventHandler(o.api.Handler(w.ctx))
 	testutil.Must(w.t, err)
 	go pc.Run(w.ctx)
 	go func() {

@@ -66,11 +66,11 @@ func (a *API) look(namespace, name string) {
 	}
 }
 
-// Hint compares one pod with the lister if the lister has it. Deletions are left to Handler, which
-// receives every one of them, with the pod's last version.
-func (a *API) Hint(namespace, name string) {
-	if _, err := a.lister.Pods(namespace).Get(name); err == nil {
-		a.Look(namespace, name)
+// PodChanged compares one pod with the lister if the lister has it; virtual-kubelet's hooks call it.
+// Deletions are left to Handler, which receives every one of them, with the pod's last version.
+func (a *API) PodChanged(ref pod.Ref) {
+	if _, err := a.lister.Pods(ref.Namespace).Get(ref.Name); err == nil {
+		a.Look(ref.Namespace, ref.Name)
 	}
 }
 
