@@ -1,6 +1,7 @@
 package syncloop
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,8 +10,72 @@ import (
 
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
+	"github.com/bowline-k8s/bowline/syncloop/allocation"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
+
+// ask asks the allocation manager about a pod that is new, or on which it has not decided all. It
+// reports whether the worker has the answer for the newest pod. A worker decides on no other one,
+// except to end.
+func (w *worker) ask() bool {
+	switch {
+	case w.asked.pod != w.api:
+		w.asked.pod, w.asked.version = w.api, w.loop.allocation.Ask(w.api)
+	case !w.answer.Complete():
+		w.loop.allocation.Ask(w.api)
+	}
+	return w.answer.Version >= w.asked.version || w.term != nil && w.answer.Version > 0
+}
+
+// answered takes an answer of the allocation manager, unless it is for an older pod or for a former
+// life of the UID.
+func (w *worker) answered(a *allocation.Answer, now time.Time) {
+	if a == nil || w.asked.pod == nil || a.Version < w.asked.version {
+		return
+	}
+	was := w.answer
+	w.answer, w.pod = *a, a.Pod
+	if was.Preempted.IsZero() && !a.Preempted.IsZero() {
+		w.term = plan.Merge(w.term, &plan.Terminate{At: a.Preempted, Grace: graceOf(w.pod), Cause: plan.CauseEvicted,
+			Reason: allocation.ReasonPreempting, Message: allocation.MessagePreempting, Disruption: allocation.TargetPreempting})
+	}
+	if r := a.Restored; r != was.Restored {
+		var cgroups map[string]plan.Cgroup
+		if r.Sandbox != "" {
+			cgroups = map[string]plan.Cgroup{r.Sandbox: {Allocated: r.Cgroup, Unsure: r.Unsure}}
+		}
+		w.ledger = plan.Resized(w.ledger, r.Sized, cgroups)
+		w.progress = allocation.Condition(w.api, v1.PodResizeInProgress)
+	}
+	if a.Allocated != was.Allocated {
+		w.ledger = plan.ResizeChanged(w.ledger)
+	}
+	if a.Accepted != was.Accepted {
+		w.progress = allocation.NewCondition(v1.PodResizeInProgress, nil, "", "", a.Accepted, now)
+	}
+}
+
+// hold returns why the pod, as observed in o, may not start anything now, or "". admit adds what the
+// allocation manager has to decide first.
+func (w *worker) hold(o *pod.Observed) string {
+	if reason := w.loop.health.unready(w.pod.Spec.HostNetwork); reason != "" {
+		return reason
+	}
+	if users := w.pod.Spec.HostUsers; users != nil && !*users && usersOf(o) == nil && !w.loop.cfg.PLEG.Whole() {
+		// It has no range yet, and a range that looks free may belong to a sandbox that has not
+		// been inspected.
+		return "the user ranges of the running pods are not known yet"
+	}
+	if w.static {
+		if other := w.loop.predecessor(w); other != "" {
+			return fmt.Sprintf("another static pod of this name (%s) has not ended", other)
+		}
+	}
+	if w.answer.Allocated == "" {
+		return "the pod's allocated resources are not known yet"
+	}
+	return ""
+}
 
 // admit applies the allocation manager's decision before the planner runs. It counts when the
 // worker first sees what is on the host: a pod that already runs there is not rejected by a

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
@@ -25,9 +24,9 @@ type runtimeHealth struct {
 	network string // why pods off the host network cannot start, or empty
 }
 
-// hold returns why the pod may not start anything now, or "".
-func (l *Loop) hold(p *v1.Pod) string {
-	h := &l.health
+// unready returns why a pod may not start anything now, or "". A pod on the host network needs only
+// the runtime.
+func (h *runtimeHealth) unready(hostNetwork bool) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -35,7 +34,7 @@ func (l *Loop) hold(p *v1.Pod) string {
 		return "the container runtime has not reported its status yet"
 	case h.runtime != "":
 		return h.runtime
-	case h.network != "" && !p.Spec.HostNetwork:
+	case !hostNetwork:
 		return h.network
 	}
 	return ""

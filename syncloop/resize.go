@@ -11,47 +11,6 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// ask asks the allocation manager about a pod that is new, or on which it has not decided all. It
-// reports whether the worker has the answer for the newest pod. A worker decides on no other one,
-// except to end.
-func (w *worker) ask() bool {
-	switch {
-	case w.asked.pod != w.api:
-		w.asked.pod, w.asked.version = w.api, w.loop.allocation.Ask(w.api)
-	case !w.answer.Complete():
-		w.loop.allocation.Ask(w.api)
-	}
-	return w.answer.Version >= w.asked.version || w.term != nil && w.answer.Version > 0
-}
-
-// answered takes an answer of the allocation manager, unless it is for an older pod or for a former
-// life of the UID.
-func (w *worker) answered(a *allocation.Answer, now time.Time) {
-	if a == nil || w.asked.pod == nil || a.Version < w.asked.version {
-		return
-	}
-	was := w.answer
-	w.answer, w.pod = *a, a.Pod
-	if was.Preempted.IsZero() && !a.Preempted.IsZero() {
-		w.term = plan.Merge(w.term, &plan.Terminate{At: a.Preempted, Grace: graceOf(w.pod), Cause: plan.CauseEvicted,
-			Reason: allocation.ReasonPreempting, Message: allocation.MessagePreempting, Disruption: allocation.TargetPreempting})
-	}
-	if r := a.Restored; r != was.Restored {
-		var cgroups map[string]plan.Cgroup
-		if r.Sandbox != "" {
-			cgroups = map[string]plan.Cgroup{r.Sandbox: {Allocated: r.Cgroup, Unsure: r.Unsure}}
-		}
-		w.ledger = plan.Resized(w.ledger, r.Sized, cgroups)
-		w.progress = allocation.Condition(w.api, v1.PodResizeInProgress)
-	}
-	if a.Allocated != was.Allocated {
-		w.ledger = plan.ResizeChanged(w.ledger)
-	}
-	if a.Accepted != was.Accepted {
-		w.progress = allocation.NewCondition(v1.PodResizeInProgress, nil, "", "", a.Accepted, now)
-	}
-}
-
 // resizeConditions returns the resize conditions of the pod's status.
 func (w *worker) resizeConditions() []v1.PodCondition {
 	var out []v1.PodCondition

@@ -1,7 +1,6 @@
 package syncloop
 
 import (
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -64,25 +63,6 @@ func (w *worker) attempts() map[string]uint32 {
 		}
 	}
 	return out
-}
-
-// hold returns why the pod, as observed in o, may not start anything now, or "".
-func (w *worker) hold(o *pod.Observed) string {
-	if hold := w.loop.hold(w.pod); hold != "" {
-		return hold
-	}
-	if users := w.pod.Spec.HostUsers; users != nil && !*users && usersOf(o) == nil && !w.loop.cfg.PLEG.Whole() {
-		// It has no range yet, and a range that looks free may belong to a sandbox that has not
-		// been inspected.
-		return "the user ranges of the running pods are not known yet"
-	}
-	if !w.static {
-		return ""
-	}
-	if other := w.loop.predecessor(w); other != "" {
-		return fmt.Sprintf("another static pod of this name (%s) has not ended", other)
-	}
-	return ""
 }
 
 // predecessor returns the UID of a static pod of the same name that must end before this one

@@ -257,9 +257,6 @@ func (w *worker) input(now time.Time) plan.Input {
 		Jitter:   w.loop.jitter(),
 		Hashes:   w.hashes, FormerHashes: w.former, Allocated: w.answer.Allocated,
 	}
-	if in.Hold == "" && w.answer.Allocated == "" {
-		in.Hold = "the pod's allocated resources are not known yet"
-	}
 	for _, f := range w.flights {
 		in.InFlight = append(in.InFlight, f.op)
 	}
