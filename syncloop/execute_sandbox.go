@@ -89,6 +89,20 @@ func (j *job) runSandbox(ctx context.Context) error {
 	return err
 }
 
+// handler returns the runtime handler of the pod's RuntimeClass; "" is the runtime's default. A pod
+// whose class is unknown does not run, because the class may be what isolates it.
+func (l *Loop) handler(ctx context.Context, p *v1.Pod) (string, error) {
+	name := p.Spec.RuntimeClassName
+	if name == nil || *name == "" {
+		return "", nil
+	}
+	handler, err := l.cfg.RuntimeHandler(ctx, *name)
+	if err != nil {
+		return "", fmt.Errorf("find the pod's runtime class: %w", err)
+	}
+	return handler, nil
+}
+
 // groundwork makes the log directory and the pod's cgroup, and returns the host with its current
 // resolv.conf. The three run concurrently, as each is a round trip.
 func (j *job) groundwork(ctx context.Context) (spec.Machine, error) {

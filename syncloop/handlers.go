@@ -16,6 +16,38 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 )
 
+// iterate is one iteration of the loop, like the kubelet's syncLoopIteration. It has no 1 s sync
+// tick, because each worker knows when its decision could change and sets its own timer.
+func (l *Loop) iterate(ctx context.Context, housekeepingCh <-chan time.Time) bool {
+	l.turned.Store(time.Now().UnixNano())
+	select {
+	case <-ctx.Done():
+		return false
+	case change := <-l.cfg.Sources.Updates():
+		l.handle(ctx, change)
+	case <-l.cfg.PLEG.Notify():
+		l.handleObserved(l.cfg.PLEG.TakeChanged())
+	case uid := <-l.cfg.Prober.Updates():
+		l.Wake(uid)
+	case uid := <-l.cfg.Objects.Updates():
+		l.handleContent(uid)
+	case uid := <-l.cfg.Tokens.Updates():
+		l.handleContent(uid)
+	case uid := <-l.certificates():
+		l.handleContent(uid)
+	case <-housekeepingCh:
+		l.handleOrphans(ctx)
+	}
+	return true
+}
+
+func (l *Loop) certificates() <-chan types.UID {
+	if l.cfg.Certificates == nil {
+		return nil
+	}
+	return l.cfg.Certificates.Updates()
+}
+
 // handle turns one change of the sources into mail for the pod's worker.
 func (l *Loop) handle(ctx context.Context, change podconfig.Change) {
 	p := change.Pod
@@ -43,6 +75,16 @@ func (l *Loop) handle(ctx context.Context, change podconfig.Change) {
 	case podconfig.Remove:
 		end := &plan.Terminate{At: now, Grace: graceOf(p), Cause: plan.CauseDeleted}
 		l.dispatch(ctx, ref, p, end, true)
+	}
+}
+
+// adoptReadiness keeps the readiness that the API server has for containers started by an earlier
+// process, until their probes have answered.
+func (l *Loop) adoptReadiness(p *v1.Pod) {
+	for s := range pod.Statuses(&p.Status) {
+		if id := bareID(s.ContainerID); id != "" && s.State.Running != nil {
+			l.cfg.Prober.Adopt(id, s.Ready)
+		}
 	}
 }
 

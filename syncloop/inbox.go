@@ -1,11 +1,15 @@
 package syncloop
 
 import (
+	"context"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/notify"
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/allocation"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
@@ -59,4 +63,70 @@ func (b *inbox) take() mail {
 	m := b.mail
 	b.mail = mail{}
 	return m
+}
+
+// Wake makes the pod's worker decide again.
+func (l *Loop) Wake(uid types.UID) { l.mail(uid, func(*mail) {}) }
+
+// mail merges into the inbox of the pod's worker, if it has one.
+func (l *Loop) mail(uid types.UID, merge func(*mail)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.workers[uid]; w != nil {
+		w.inbox.put(merge)
+	}
+}
+
+// deliver sends an answer of the allocation manager to the pod's worker.
+func (l *Loop) deliver(uid types.UID, a allocation.Answer) {
+	l.mail(uid, func(m *mail) { m.answer = &a })
+}
+
+func (l *Loop) wakeAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.workers {
+		w.inbox.wake()
+	}
+}
+
+// send merges mail into the inbox of the pod's worker and starts the worker if there is none. It
+// holds l.mu throughout, so that no mail reaches a worker that has ended.
+func (l *Loop) send(ctx context.Context, ref pod.Ref, static bool, merge func(*mail)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.workers[ref.UID]
+	if w == nil {
+		w = newWorker(l, ref, static)
+		l.workers[ref.UID] = w
+		l.launch(ctx, w)
+	}
+	w.inbox.put(merge)
+}
+
+// launch runs a worker in its own goroutine until the worker ends. Mail that arrived while it was
+// ending goes to a successor. l.mu is held.
+func (l *Loop) launch(ctx context.Context, w *worker) {
+	l.running.Add(1)
+	go func() {
+		defer budget.From(ctx).Recover("the worker of a pod")
+		defer l.running.Done()
+		w.run(ctx)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.workers, w.ref.UID)
+		l.succeed(w)
+		left := w.inbox.take()
+		left.answer = nil
+		if p := l.again(w); p != nil {
+			left.pod = p
+		}
+		if left.pod != nil && ctx.Err() == nil {
+			next := newWorker(l, w.ref, w.static)
+			next.ledger = plan.Successor(w.attempts())
+			next.inbox.put(func(m *mail) { *m = left })
+			l.workers[w.ref.UID] = next
+			l.launch(ctx, next)
+		}
+	}()
 }

@@ -25,7 +25,6 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/objects"
-	"github.com/bowline-k8s/bowline/syncloop/plan"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
 	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 	"github.com/bowline-k8s/bowline/syncloop/prober"
@@ -180,7 +179,7 @@ func New(c Config) (*Loop, error) {
 	l.allocation = allocation.New(allocation.Config{
 		Policy: c.Policy, Node: c.Node, Reread: c.Reread, Allocatable: c.Allocatable, Sources: c.Sources, Observed: c.PLEG.Cache().Get,
 		Ended: func(uid types.UID) bool { return l.State(uid).Ended() }, Grace: graceOf,
-		Deliver: func(uid types.UID, a allocation.Answer) { l.mail(uid, func(m *mail) { m.answer = &a }) },
+		Deliver: l.deliver,
 		Event:   func(p *v1.Pod, kind, reason, message string) { l.event(p, "", kind, reason, message) },
 		Files:   c.Host, Root: m.RootDir,
 	})
@@ -220,38 +219,6 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// iterate is one iteration of the loop, like the kubelet's syncLoopIteration. It has no 1 s sync
-// tick, because each worker knows when its decision could change and sets its own timer.
-func (l *Loop) iterate(ctx context.Context, housekeepingCh <-chan time.Time) bool {
-	l.turned.Store(time.Now().UnixNano())
-	select {
-	case <-ctx.Done():
-		return false
-	case change := <-l.cfg.Sources.Updates():
-		l.handle(ctx, change)
-	case <-l.cfg.PLEG.Notify():
-		l.handleObserved(l.cfg.PLEG.TakeChanged())
-	case uid := <-l.cfg.Prober.Updates():
-		l.Wake(uid)
-	case uid := <-l.cfg.Objects.Updates():
-		l.handleContent(uid)
-	case uid := <-l.cfg.Tokens.Updates():
-		l.handleContent(uid)
-	case uid := <-l.certificates():
-		l.handleContent(uid)
-	case <-housekeepingCh:
-		l.handleOrphans(ctx)
-	}
-	return true
-}
-
-func (l *Loop) certificates() <-chan types.UID {
-	if l.cfg.Certificates == nil {
-		return nil
-	}
-	return l.cfg.Certificates.Updates()
-}
-
 // Turned returns the time of the last iteration, for /healthz/syncloop.
 func (l *Loop) Turned() time.Time { return time.Unix(0, l.turned.Load()) }
 
@@ -266,67 +233,6 @@ func (l *Loop) Healthy() error {
 // MachineChanged makes every worker decide and report again. The caller has changed what
 // Config.Machine returns.
 func (l *Loop) MachineChanged() { l.wakeAll() }
-
-// Wake makes the pod's worker decide again.
-func (l *Loop) Wake(uid types.UID) { l.mail(uid, func(*mail) {}) }
-
-// mail merges into the inbox of the pod's worker, if it has one.
-func (l *Loop) mail(uid types.UID, merge func(*mail)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w := l.workers[uid]; w != nil {
-		w.inbox.put(merge)
-	}
-}
-
-func (l *Loop) wakeAll() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, w := range l.workers {
-		w.inbox.wake()
-	}
-}
-
-// send merges mail into the inbox of the pod's worker and starts the worker if there is none. It
-// holds l.mu throughout, so that no mail reaches a worker that has ended.
-func (l *Loop) send(ctx context.Context, ref pod.Ref, static bool, merge func(*mail)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := l.workers[ref.UID]
-	if w == nil {
-		w = newWorker(l, ref, static)
-		l.workers[ref.UID] = w
-		l.launch(ctx, w)
-	}
-	w.inbox.put(merge)
-}
-
-// launch runs a worker in its own goroutine until the worker ends. Mail that arrived while it was
-// ending goes to a successor. l.mu is held.
-func (l *Loop) launch(ctx context.Context, w *worker) {
-	l.running.Add(1)
-	go func() {
-		defer budget.From(ctx).Recover("the worker of a pod")
-		defer l.running.Done()
-		w.run(ctx)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.workers, w.ref.UID)
-		l.succeed(w)
-		left := w.inbox.take()
-		left.answer = nil
-		if p := l.again(w); p != nil {
-			left.pod = p
-		}
-		if left.pod != nil && ctx.Err() == nil {
-			next := newWorker(l, w.ref, w.static)
-			next.ledger = plan.Successor(w.attempts())
-			next.inbox.put(func(m *mail) { *m = left })
-			l.workers[w.ref.UID] = next
-			l.launch(ctx, next)
-		}
-	}()
-}
 
 // forget drops everything that is kept for a pod that is gone.
 func (l *Loop) forget(ctx context.Context, w *worker) {
