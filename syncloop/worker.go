@@ -89,8 +89,7 @@ func (w *worker) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.ended.Wait()
 	defer cancel()
-	log := klog.FromContext(ctx).WithValues("pod", klog.KRef(w.ref.Namespace, w.ref.Name), "uid", w.ref.UID)
-	ctx = klog.NewContext(ctx, log)
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("pod", klog.KRef(w.ref.Namespace, w.ref.Name), "uid", w.ref.UID))
 
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -104,49 +103,53 @@ func (w *worker) run(ctx context.Context) {
 				continue
 			}
 		}
-		now := time.Now()
-		in := w.input(now)
-		w.admit(&in)
-		p := plan.Decide(in)
-		if p.Phase != w.phase {
-			log.V(1).Info("Pod worker moves on", "from", w.phase, "to", p.Phase, "why", p.Reason)
-		}
-		if p.Illegal != "" {
-			log.Error(nil, "The planner requested an impossible phase transition; the phase stays", "edge", p.Illegal)
-			w.loop.cfg.Metrics.illegalEdge()
-		}
-		w.tellBackoffs(p.Ledger)
-		if w.term == nil && p.Terminate != nil && p.Terminate.Cause == plan.CauseDeadline {
-			w.loop.event(w.pod, "", v1.EventTypeNormal, p.Terminate.Reason, p.Terminate.Message)
-		}
-		w.phase, w.term, w.ledger, w.wakeAt = p.Phase, p.Terminate, p.Ledger, p.WakeAt
-		w.watchResize(now, in)
-		w.awaitSight(now, in.Observed)
-		w.publish(now, in.Observed, p)
-		if p.Phase >= pod.Terminated {
-			w.loop.allocation.Ended(w.ref.UID)
-		}
-		w.report(ctx, now, in)
-		for _, key := range p.Cancel {
-			if f := w.flights[key]; f != nil {
-				f.cancel()
-			}
-		}
-		for _, op := range p.Start {
-			w.begin(ctx, now, op, in.Observed)
-		}
-		if _, due := w.awaits(now, in.Observed); !due.IsZero() && (w.wakeAt.IsZero() || due.Before(w.wakeAt)) {
-			w.wakeAt = due
-		}
-		if w.phase == pod.Gone {
+		if w.turn(ctx); w.phase == pod.Gone {
 			w.loop.forget(ctx, w)
 			return
 		}
-		w.refresh(ctx, now)
 		if !w.wait(ctx, timer) {
 			return
 		}
 	}
+}
+
+// turn makes one decision: it plans, publishes and reports the decision, and begins its operations.
+func (w *worker) turn(ctx context.Context) {
+	log, now := klog.FromContext(ctx), time.Now()
+	in := w.input(now)
+	w.admit(&in)
+	p := plan.Decide(in)
+	if p.Phase != w.phase {
+		log.V(1).Info("Pod worker moves on", "from", w.phase, "to", p.Phase, "why", p.Reason)
+	}
+	if p.Illegal != "" {
+		log.Error(nil, "The planner requested an impossible phase transition; the phase stays", "edge", p.Illegal)
+		w.loop.cfg.Metrics.illegalEdge()
+	}
+	w.tellBackoffs(p.Ledger)
+	if w.term == nil && p.Terminate != nil && p.Terminate.Cause == plan.CauseDeadline {
+		w.loop.event(w.pod, "", v1.EventTypeNormal, p.Terminate.Reason, p.Terminate.Message)
+	}
+	w.phase, w.term, w.ledger, w.wakeAt = p.Phase, p.Terminate, p.Ledger, p.WakeAt
+	w.watchResize(now, in)
+	w.awaitSight(now, in.Observed)
+	w.publish(now, in.Observed, p)
+	if p.Phase >= pod.Terminated {
+		w.loop.allocation.Ended(w.ref.UID)
+	}
+	w.report(ctx, now, in)
+	for _, key := range p.Cancel {
+		if f := w.flights[key]; f != nil {
+			f.cancel()
+		}
+	}
+	for _, op := range p.Start {
+		w.begin(ctx, now, op, in.Observed)
+	}
+	if _, due := w.awaits(now, in.Observed); !due.IsZero() && (w.wakeAt.IsZero() || due.Before(w.wakeAt)) {
+		w.wakeAt = due
+	}
+	w.refresh(ctx, now)
 }
 
 // awaitSight ensures that a worker that waits for a newer observation gets one. The observation
