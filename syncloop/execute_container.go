@@ -33,11 +33,15 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	if err := j.mapUsers(""); err != nil {
 		return because(plan.ReasonConfig, err)
 	}
-	config, err := j.containerConfig(ctx, c, *j.image)
+	in, err := j.containerInput(ctx, c, *j.image)
 	if err != nil {
-		return err
+		return because(plan.ReasonConfig, err)
 	}
 	m := j.machine()
+	config, err := spec.Container(j.pod, c, m, in)
+	if err != nil {
+		return because(plan.ReasonConfig, err)
+	}
 	sandboxConfig, err := spec.Sandbox(j.pod, m, sandbox.Attempt)
 	if err != nil {
 		return err
@@ -72,46 +76,42 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	return j.postStart(ctx, c, id, out)
 }
 
-// containerConfig makes the container's config: it resolves the environment and makes the files
-// that the container mounts from the pod's directory.
-func (j *job) containerConfig(ctx context.Context, c *v1.Container, img pulled) (*runtimeapi.ContainerConfig, error) {
+// containerInput collects what the container's config is made from: it resolves the environment and
+// makes the files that the container mounts from the pod's directory.
+func (j *job) containerInput(ctx context.Context, c *v1.Container, img pulled) (in spec.ContainerInput, err error) {
 	m := j.machine()
 	env, err := j.environment(ctx, c)
 	if err != nil {
-		return nil, because(plan.ReasonConfig, err)
+		return in, err
 	}
-	in := spec.ContainerInput{
+	in = spec.ContainerInput{
 		Attempt: j.op.Attempt, Crashes: j.op.Crashes, PodIPs: j.podIPs,
 		ImageRef: img.Ref, ImageUser: spec.UserOf(img.Image), Env: env,
 		TerminationLogPath: spec.TerminationLogPath(m.RootDir, j.pod.UID, c.Name, j.op.Attempt),
 	}
 	if in.TargetID, err = j.target(c.Name); err != nil {
-		return nil, because(plan.ReasonConfig, err)
+		return in, err
 	}
 	if in.Mounts, in.SubPaths, err = j.mounts(ctx, c, env, img.volumes); err != nil {
-		return nil, because(plan.ReasonConfig, err)
+		return in, err
 	}
 	if in.Devices, err = j.devices(c); err != nil {
-		return nil, because(plan.ReasonConfig, err)
+		return in, err
 	}
 	entries := []host.Entry{
 		{Path: path.Join(spec.LogDir(m, j.pod), c.Name), Mode: fs.ModeDir | 0o755},
 		{Path: in.TerminationLogPath, Mode: 0o666}, // any user of the container may write its termination message
 	}
 	if hosts, ok, err := j.hosts(ctx, c, m); err != nil {
-		return nil, because(plan.ReasonConfig, err)
+		return in, err
 	} else if ok {
 		in.EtcHostsPath = hosts.Path
 		entries = append(entries, hosts)
 	}
 	if _, err := j.loop.cfg.Host.Make(ctx, entries...); err != nil {
-		return nil, because(plan.ReasonConfig, fmt.Errorf("make the container's log directory, its termination message file and its /etc/hosts: %w", err))
+		return in, fmt.Errorf("make the container's log directory, its termination message file and its /etc/hosts: %w", err)
 	}
-	config, err := spec.Container(j.pod, c, m, in)
-	if err != nil {
-		return nil, because(plan.ReasonConfig, err)
-	}
-	return config, nil
+	return in, nil
 }
 
 // target returns the ID of the container whose processes the ephemeral container is to see
