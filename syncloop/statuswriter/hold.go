@@ -7,16 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// submit enqueues the entry at once, or after holdTime if its change is minor.
-func (w *Writer) submit(e *entry) {
-	switch {
-	case e.state == writing || !w.minor(e):
-		w.enqueue(e)
-	case e.state == idle:
-		w.enter(e, held, holdTime)
-	}
-}
-
 // minor reports whether the wanted status changes only parts that nothing acts on while the pod
 // starts or ends: addresses and sandbox condition, which matter only together with the containers;
 // waiting messages; and the observed generation.

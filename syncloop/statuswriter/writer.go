@@ -175,6 +175,16 @@ func (w *Writer) Set(p *v1.Pod, st v1.PodStatus) {
 	}
 }
 
+// submit enqueues the entry at once, or after holdTime if its change is minor.
+func (w *Writer) submit(e *entry) {
+	switch {
+	case e.state == writing || !w.minor(e):
+		w.enqueue(e)
+	case e.state == idle:
+		w.enter(e, held, holdTime)
+	}
+}
+
 // Reconcile compares the API server's object, as p was just read, with the wanted status, and
 // writes again if another client has changed the node's part: the node controller does so when it
 // considers the node dead. p may be a mirror pod; it then belongs to the entry of its static pod.
