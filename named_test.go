@@ -1,10 +1,16 @@
 package bowline
 
 import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -76,7 +82,8 @@ func TestNamedFilesExist(t *testing.T) {
 	}
 }
 
-// TestJourney: a pod's way through the code is short, and does not lead through main.
+// TestJourney: a pod's way through the code is short, does not lead through main, and is as the
+// table in ARCHITECTURE.md says.
 func TestJourney(t *testing.T) {
 	src, err := os.ReadFile("ARCHITECTURE.md")
 	testutil.Must(t, err)
@@ -85,22 +92,219 @@ func TestJourney(t *testing.T) {
 	if !ok {
 		t.Fatal("ARCHITECTURE.md has no journey of a pod")
 	}
-	var files []string
-	for line := range strings.Lines(table) {
-		cells := strings.Split(line, "|")
-		if len(cells) < 3 {
+	for _, problem := range journey(table) {
+		t.Error(problem)
+	}
+	for _, c := range []struct{ old, wrong, want string }{
+		{"`(*Loop).handle`", "`(*Loop).observe`", "declares no (*Loop).observe"},
+		{"`(*Loop).handle`", "`(*Loop).orphans`", "step 5: (*Loop).orphans does not call send"},
+		{"`syncloop/report.go`", "`syncloop/reports.go`", "no such file"},
+		{"`syncloop/report.go`", "`syncloop/statuswriter`", "is not the path of one Go file"},
+		{"`syncloop/execute_container.go`", "`syncloop/execute_*.go`", "is not the path of one Go file"},
+		{"`syncloop/podconfig/api.go` | `(*API).Handler`", "`cmd/bowline/run.go` | `main`", "leads through main"},
+		{"call from 14", "call from 4", "(*Loop).handle does not call begin"},
+		{"call from 14", "call from 44", "comes from no earlier step"},
+		{"| 5 |", "| 6 |", "is step 5"},
+		{"call, pure", "call", "is pure"},
+		{"`(*job).start` | call", "`(*job).start` | call, pure", "is not pure"},
+		{"mail `put` to `take`", "mail `put` to `launch`", "does not call launch"},
+		{"mail `push` to `Updates`", "mail `Seen` to `Updates`", "does not call Seen"},
+		{"mail `put` to `take`", "mail `put` to `read`", "no file of the journey declares both put and read"},
+		{"mail `queue`", "mail `patch`", "(*Writer).Set does not use patch"},
+		{"| 27 |", "| 27 | `syncloop/why.go` | `(*worker).publish` | call | x |\n| 28 |", "16 files outside pure packages"},
+		{"`(*Writer).patch`", "`(*Writer).get`", "does not end in a patch"},
+	} {
+		planted := strings.Replace(table, c.old, c.wrong, 1)
+		if problems := strings.Join(journey(planted), "\n"); planted == table || !strings.Contains(problems, c.want) {
+			t.Errorf("with %s instead of %s the problems are %q, without %q", c.wrong, c.old, problems, c.want)
+		}
+	}
+}
+
+// step is a row of the journey's table.
+type step struct {
+	file, receiver, name string
+	by                   string // "informer", "call" or "mail"
+	from                 int    // index of the step that calls, or puts the mail
+	put, take            string // the functions of a mailbox; without take, put is a field or variable
+	pure                 bool
+}
+
+var (
+	stepRow    = regexp.MustCompile(`(?m)^\| *(\d+) \|(.*)$`)
+	stepPath   = regexp.MustCompile("^`([A-Za-z0-9_/-]+\\.go)`$")
+	stepMethod = regexp.MustCompile("^`(?:\\(\\*(\\w+)\\)\\.)?(\\w+)`$")
+	stepBy     = regexp.MustCompile("^(informer|call|mail)(?: from (\\d+))?(?: `(\\w+)`(?: to `(\\w+)`)?)?(, pure)?$")
+)
+
+func (s step) String() string {
+	if s.receiver == "" {
+		return s.name
+	}
+	return "(*" + s.receiver + ")." + s.name
+}
+
+// journey returns what is wrong with the table of a pod's journey.
+func journey(table string) (problems []string) {
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	var steps []step
+	for _, row := range stepRow.FindAllStringSubmatch(table, -1) {
+		cells := strings.Split(row[2], "|")
+		n := len(steps) + 1
+		if row[1] != strconv.Itoa(n) || len(cells) < 4 {
+			problem("the row %q is step %d, and has a file, a function, how it is reached and what happens", row[0], n)
+			return problems
+		}
+		path := stepPath.FindStringSubmatch(strings.TrimSpace(cells[0]))
+		method := stepMethod.FindStringSubmatch(strings.TrimSpace(cells[1]))
+		by := stepBy.FindStringSubmatch(strings.TrimSpace(cells[2]))
+		switch {
+		case path == nil:
+			problem("step %d: %s is not the path of one Go file", n, cells[0])
+			return problems
+		case method == nil:
+			problem("step %d: %s is not one function", n, cells[1])
+			return problems
+		case by == nil || (by[1] == "mail") != (by[3] != "") || (by[1] == "informer") != (n == 1):
+			problem("step %d: %s is not how a step is reached", n, cells[2])
+			return problems
+		}
+		s := step{file: path[1], receiver: method[1], name: method[2], by: by[1], from: len(steps) - 1, put: by[3], take: by[4], pure: by[5] != ""}
+		if by[2] != "" {
+			from, _ := strconv.Atoi(by[2])
+			s.from = from - 1
+		}
+		if s.from >= len(steps) {
+			problem("step %d comes from no earlier step", n)
+			return problems
+		}
+		steps = append(steps, s)
+	}
+	files, impure, in := map[string]*ast.File{}, set{}, make([]names, len(steps))
+	for i, s := range steps {
+		if strings.HasPrefix(s.file, "cmd/") {
+			problem("step %d leads through main: %s", i+1, s.file)
+		}
+		file := files[s.file]
+		if file == nil {
+			var err error
+			if file, err = parser.ParseFile(token.NewFileSet(), s.file, nil, parser.SkipObjectResolution); err != nil {
+				problem("step %d: %v", i+1, err)
+				return problems
+			}
+			files[s.file] = file
+		}
+		f := declared(file, s.receiver, s.name)
+		if f == nil {
+			problem("step %d: %s declares no %s", i+1, s.file, s)
+			return problems
+		}
+		in[i] = namesIn(file, f)
+		isPure := slices.ContainsFunc(rules, func(r rule) bool { return r.deep && r.from == filepath.Dir(s.file) })
+		if isPure != s.pure {
+			problem("step %d: %s %s", i+1, filepath.Dir(s.file), map[bool]string{true: "is pure", false: "is not pure"}[isPure])
+		}
+		if !isPure {
+			impure[s.file] = true
+		}
+	}
+	for i, s := range steps {
+		if s.by == "informer" {
 			continue
 		}
-		for _, m := range quoted.FindAllStringSubmatch(cells[2], -1) {
-			if strings.HasPrefix(m[1], "cmd/") {
-				t.Errorf("the journey leads through %s", m[1])
+		// A function of a Config has its name in upper case, and that which is assigned to it need not.
+		calls, from := in[s.from].calls, steps[s.from]
+		switch upper := strings.ToUpper(s.name[:1]) + s.name[1:]; {
+		case s.by == "call" && !calls[s.name] && !calls[upper]:
+			problem("step %d: %s does not call %s", i+1, from, s.name)
+		case s.by == "mail" && s.take == "" && !in[s.from].uses[s.put]:
+			problem("step %d: %s does not use %s", i+1, from, s.put)
+		case s.by == "mail" && s.take == "" && !in[i].uses[s.put]:
+			problem("step %d: %s does not use %s", i+1, s, s.put)
+		case s.by == "mail" && s.take != "" && !calls[s.put]:
+			problem("step %d: %s does not call %s", i+1, from, s.put)
+		case s.by == "mail" && s.take != "" && !in[i].calls[s.take]:
+			problem("step %d: %s does not call %s", i+1, s, s.take)
+		case s.by == "mail" && s.take != "" && !mailbox(files, s.put, s.take):
+			problem("step %d: no file of the journey declares both %s and %s", i+1, s.put, s.take)
+		}
+	}
+	if n := len(impure); n < 8 || n > 15 {
+		problem("the journey has %d files outside pure packages, want 8 to 15: %v", n, slices.Sorted(maps.Keys(impure)))
+	}
+	if n := len(steps); n == 0 || !in[n-1].calls["Patch"] {
+		problem("the journey does not end in a patch")
+	}
+	return problems
+}
+
+// names are what a function calls and what it uses.
+type names struct{ calls, uses set }
+
+// namesIn returns the names in a function, and in the functions of the same file that it calls.
+func namesIn(file *ast.File, f *ast.FuncDecl) names {
+	found := names{set{}, set{}}
+	var walk func(f *ast.FuncDecl)
+	walk = func(f *ast.FuncDecl) {
+		ast.Inspect(f.Body, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.Ident:
+				found.uses[n.Name] = true
+			case *ast.CallExpr:
+				name := ""
+				switch fun := n.Fun.(type) {
+				case *ast.Ident:
+					name = fun.Name
+				case *ast.SelectorExpr:
+					name = fun.Sel.Name
+				}
+				if name != "" && !found.calls[name] {
+					found.calls[name] = true
+					for _, d := range file.Decls {
+						if g, ok := d.(*ast.FuncDecl); ok && g.Name.Name == name && g.Body != nil {
+							walk(g)
+						}
+					}
+				}
 			}
-			if strings.HasSuffix(m[1], ".go") && !slices.Contains(files, m[1]) {
-				files = append(files, m[1])
+			return true
+		})
+	}
+	walk(f)
+	return found
+}
+
+// declared returns the function or method of a file, or nil.
+func declared(file *ast.File, receiver, name string) *ast.FuncDecl {
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Name.Name != name || f.Body == nil || (f.Recv != nil) != (receiver != "") {
+			continue
+		}
+		if receiver == "" {
+			return f
+		}
+		if star, ok := f.Recv.List[0].Type.(*ast.StarExpr); ok {
+			if id, ok := star.X.(*ast.Ident); ok && id.Name == receiver {
+				return f
 			}
 		}
 	}
-	if len(files) < 8 || len(files) > 15 {
-		t.Errorf("the journey has %d files, want 8 to 15: %v", len(files), files)
+	return nil
+}
+
+// mailbox reports whether one of the files declares both functions.
+func mailbox(files map[string]*ast.File, put, take string) bool {
+	for _, file := range files {
+		has := set{}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				has[f.Name.Name] = true
+			}
+		}
+		if has[put] && has[take] {
+			return true
+		}
 	}
+	return false
 }
