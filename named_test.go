@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -307,4 +308,79 @@ func mailbox(files map[string]*ast.File, put, take string) bool {
 		}
 	}
 	return false
+}
+
+// TestCommentsNameTheirFunction: a comment that begins with the name of another function was left
+// behind by a move or a rename. Sentences begin in upper case, so what begins in lower case is a name.
+// The comment of a test may begin with what is tested.
+func TestCommentsNameTheirFunction(t *testing.T) {
+	packages, comments := map[string][]*ast.File{}, 0
+	testutil.Must(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && path != "."):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go"):
+			return nil
+		}
+		file, err := parser.ParseFile(positions, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		packages[filepath.Dir(path)] = append(packages[filepath.Dir(path)], file)
+		return err
+	}))
+	for _, files := range packages {
+		for _, f := range documented(files) {
+			comments++
+			if strings.HasPrefix(f.Name.Name, "Test") {
+				continue
+			}
+			if first := misnamed(f, files); first != "" {
+				t.Errorf("%s: the comment of %s begins with %s", at(f), f.Name.Name, first)
+			}
+		}
+	}
+	if comments < 3000 {
+		t.Errorf("looked at %d comments: there are more", comments)
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), "p.go",
+		"package p\n// tell does it.\nfunc report() {}\n// Make does it.\nfunc New() {}\nfunc Make() {}\n// run runs.\nfunc run() {}\n// Runs.\nfunc g() {}", parser.ParseComments)
+	testutil.Must(t, err)
+	var found []string
+	for _, f := range documented([]*ast.File{file}) {
+		found = append(found, misnamed(f, []*ast.File{file}))
+	}
+	if want := []string{"tell", "Make", "", ""}; !slices.Equal(found, want) {
+		t.Errorf("planted comments begin with %q, want %q", found, want)
+	}
+}
+
+// documented returns the functions and methods that have a comment.
+func documented(files []*ast.File) (all []*ast.FuncDecl) {
+	for _, file := range files {
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && strings.TrimSpace(f.Doc.Text()) != "" {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
+// misnamed returns the name that the comment of f begins with, if it is not that of f, or "".
+func misnamed(f *ast.FuncDecl, files []*ast.File) string {
+	first := strings.TrimRight(strings.Fields(f.Doc.Text())[0], ":,.;")
+	if first == "" || first == f.Name.Name {
+		return ""
+	}
+	another := 'a' <= first[0] && first[0] <= 'z'
+	for _, file := range files {
+		for _, d := range file.Decls {
+			g, ok := d.(*ast.FuncDecl)
+			another = another || ok && g.Name.Name == first
+		}
+	}
+	if another {
+		return first
+	}
+	return ""
 }

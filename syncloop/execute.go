@@ -152,7 +152,7 @@ func (j *job) reason(err error) string {
 	return ""
 }
 
-// tell records the event that a kubelet records. Package images records its own.
+// record records the event that a kubelet records. Package images records its own.
 func (j *job) record(out plan.Outcome, err error) {
 	var img *images.Error
 	if errors.As(err, &img) {

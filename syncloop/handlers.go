@@ -145,7 +145,7 @@ func ending(p *v1.Pod, now time.Time, adopted bool) *plan.Terminate {
 	return nil
 }
 
-// tell sends the pod to its worker, with how it is to end, if it is.
+// dispatch sends the pod to its worker, with how it is to end, if it is.
 func (l *Loop) dispatch(ctx context.Context, ref pod.Ref, p *v1.Pod, end *plan.Terminate, absent bool) {
 	l.send(ctx, ref, pod.IsStatic(p), func(m *mail) {
 		m.pod = p

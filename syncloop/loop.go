@@ -53,7 +53,7 @@ type Certificates interface {
 	Updates() <-chan types.UID
 }
 
-// Config holds the parts of a Loop; package main makes them.
+// Config holds the parts of a Loop; package node makes them.
 type Config struct {
 	Runtime Runtime
 	Host    host.Host

@@ -293,7 +293,7 @@ func (m *Manager) limits(ctx context.Context, now time.Time, ownImageFs bool) ([
 	return evicted, nil
 }
 
-// tell stores the conditions and reports those that changed.
+// report stores the conditions and reports those that changed.
 func (m *Manager) report(conditions []v1.NodeConditionType) {
 	m.mu.Lock()
 	m.conditions = conditions
