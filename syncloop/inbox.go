@@ -115,10 +115,10 @@ func (l *Loop) launch(ctx context.Context, w *worker) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.workers, w.ref.UID)
-		l.succeed(w)
+		l.wakeSameName(w)
 		left := w.inbox.take()
 		left.answer = nil
-		if p := l.again(w); p != nil {
+		if p := l.resurrect(w); p != nil {
 			left.pod = p
 		}
 		if left.pod != nil && ctx.Err() == nil {

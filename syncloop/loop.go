@@ -237,7 +237,7 @@ func (l *Loop) MachineChanged() { l.wakeAll() }
 // forget drops everything that is kept for a pod that is gone.
 func (l *Loop) forget(ctx context.Context, w *worker) {
 	l.cfg.Prober.Forget(w.ref.UID)
-	if !l.settleStatic(w) {
+	if !l.retainTerminalStatus(w) {
 		l.cfg.Status.Forget(w.ref.UID)
 	}
 	l.unregister(w.ref.UID, false)

@@ -258,14 +258,14 @@ func TestLeastGrace(t *testing.T) {
 	w.api.delete("deleted", 1)
 	w.node.loop.End(w.api.pod("evicted").UID, plan.Terminate{At: time.Now(), Grace: time.Second, Cause: plan.CauseEvicted})
 	ends := func(name string) (grace time.Duration, ended bool) {
-		var told time.Time
+		var reported time.Time
 		for _, e := range w.rt.Log() {
 			switch {
 			case e.Name != "app" || !strings.Contains(e.Pod, namespace+"/"+name+" "):
 			case e.Op == fake.OpTerm:
-				told = e.Time
-			case e.Op == fake.OpExit && !told.IsZero():
-				return e.Time.Sub(told), true
+				reported = e.Time
+			case e.Op == fake.OpExit && !reported.IsZero():
+				return e.Time.Sub(reported), true
 			}
 		}
 		return 0, false
@@ -314,7 +314,7 @@ func TestNotReadyBeforePostStart(t *testing.T) {
 	})
 	w.until("its status is reported", func() bool { return len(w.api.pod("web").Status.ContainerStatuses) == 1 })
 	if s := container(w.api.pod("web"), "app"); s.State.Running != nil || s.Ready {
-		t.Errorf("told before the hook has ended: %+v", s)
+		t.Errorf("reported as running before the hook has ended: %+v", s)
 	}
 	close(release)
 	w.untilReady("web")
@@ -353,7 +353,7 @@ func TestPostStartThatFailsEndsTheContainer(t *testing.T) {
 	w.end(1, "web")
 }
 
-func TestDeadlineIsTold(t *testing.T) {
+func TestDeadlineEvent(t *testing.T) {
 	w := up(t)
 	w.api.create(with(newPod("web"), func(p *v1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(1)) }))
 	w.until("the pod's time is over", func() bool { return done(w.api.pod("web")) })

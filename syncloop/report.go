@@ -29,7 +29,7 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 			l.cfg.Prober.Stop(w.ref.UID) // readiness probes continue until their container ends
 		}
 	}
-	if w.absent && !w.mourned() {
+	if w.absent && !w.mirrorOutlivesSource() {
 		return // the object whose status would be written does not exist
 	}
 	awaits, _ := w.awaits(now, in.Observed)
@@ -61,7 +61,7 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 // created instead of running: it is not reported as started, and its probes do not begin. The same
 // holds for one whose hook has failed and which is about to be stopped. A container that was
 // reported as running before stays so.
-func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation, told *v1.PodStatus) pod.Observed {
+func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation, reported *v1.PodStatus) pod.Observed {
 	copied := false
 	for c := range pod.Containers(&p.Spec) {
 		if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
@@ -76,7 +76,7 @@ func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation,
 		pending := was.Hook == plan.HookPending || was.Why.Cause == plan.StopPostStart || slices.ContainsFunc(flying, func(op plan.Operation) bool {
 			return op.Kind == plan.OpStart && op.Container == c.Name || op.Kind == plan.OpHook && op.ID == id
 		})
-		s := pod.FindStatus(told, c.Name)
+		s := pod.FindStatus(reported, c.Name)
 		if !pending || s != nil && s.State.Running != nil && bareID(s.ContainerID) == id {
 			continue
 		}

@@ -172,7 +172,7 @@ func TestResizeWhileAwayWithoutRecord(t *testing.T) {
 		t.Errorf("updates: %q", got)
 	}
 	if s := container(w.api.pod("p"), "app"); s.AllocatedResources.Cpu().String() != "100m" || s.Resources.Limits.Cpu().String() != "100m" {
-		t.Errorf("told as given: %v of %v", s.AllocatedResources, s.Resources)
+		t.Errorf("reported as allocated: %v of %v", s.AllocatedResources, s.Resources)
 	}
 	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "100m", "100m", "100Mi", "100Mi") })
 	w.untilResized("p", "100m", "100m", "100Mi", "100Mi")
@@ -230,7 +230,7 @@ func TestResizeBelowUsage(t *testing.T) {
 	})
 	w.wantEvent("Warning ResizeError Pod resize error: {")
 	if s := container(w.api.pod("p"), "app"); s.Resources.Limits.Memory().String() != "200Mi" || s.AllocatedResources.Memory().String() != "10Mi" {
-		t.Errorf("told: %v, allocated %v", s.Resources, s.AllocatedResources)
+		t.Errorf("reported: %v, allocated %v", s.Resources, s.AllocatedResources)
 	}
 	if s := w.api.pod("p").Status; s.Resources.Limits.Memory().String() != "200Mi" || s.AllocatedResources.Memory().String() != "10Mi" {
 		t.Errorf("of the pod is reported: %v, allocated %v", s.Resources, s.AllocatedResources)

@@ -51,7 +51,7 @@ func (l *Loop) Revive() (pending bool) {
 		case s.Ending(), s.Managed && ended: // while it ends, its status does not have the reason
 			pending = true
 		case ended:
-			l.cfg.Sources.Unsettle(p.UID)
+			l.cfg.Sources.ClearTerminalStatus(p.UID)
 		}
 	}
 	return pending

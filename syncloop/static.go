@@ -14,30 +14,30 @@ import (
 // mirror pod. Only one pod of a name runs at a time. And when no source has the pod any more, its
 // mirror pod still gets its status until it has ended.
 
-// mourned reports whether the mirror pod of a static pod that no source has any more still gets its
-// status, until the pod has ended. An orphan's does not: its spec is unknown.
-func (w *worker) mourned() bool {
+// mirrorOutlivesSource reports whether the mirror pod of a static pod that no source has any more
+// still gets its status, until the pod has ended. An orphan's does not: its spec is unknown.
+func (w *worker) mirrorOutlivesSource() bool {
 	return w.static && (w.term == nil || w.term.Cause != plan.CauseOrphan)
 }
 
-// settleStatic keeps the final status of a static pod that its source still has, for a mirror pod
-// that is created later. false: there is nothing to keep.
-func (l *Loop) settleStatic(w *worker) bool {
+// retainTerminalStatus keeps the final status of a static pod that its source still has, for a mirror
+// pod that is created later. false: there is nothing to keep.
+func (l *Loop) retainTerminalStatus(w *worker) bool {
 	if !w.static {
 		return false
 	}
 	// A pod that was removed from its source did not end by itself: if it is added again, it runs.
-	if !w.absent && l.cfg.Sources.Settle(w.ref.UID, w.status) {
+	if !w.absent && l.cfg.Sources.RetainTerminalStatus(w.ref.UID, w.status) {
 		return true
 	}
-	l.cfg.Sources.Bury(w.ref.UID)
+	l.cfg.Sources.ForgetMirror(w.ref.UID)
 	l.cfg.Status.Absent(w.ref.UID) // the mirror pod is deleted, and another one may get its name
 	return false
 }
 
-// again returns the static pod if it was removed and added again unchanged, or nil. Its UID comes
+// resurrect returns the static pod if it was removed and added again unchanged, or nil. Its UID comes
 // from its content, so its next life begins when this one ends.
-func (l *Loop) again(w *worker) *v1.Pod {
+func (l *Loop) resurrect(w *worker) *v1.Pod {
 	if !w.static || !w.absent {
 		return nil
 	}
@@ -71,19 +71,19 @@ func (l *Loop) predecessor(w *worker) types.UID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uid, other := range l.workers {
-		if other == w || !namesakes(other.ref, w.ref) || !other.static {
+		if other == w || !sameFullName(other.ref, w.ref) || !other.static {
 			continue
 		}
 		if other.born < w.born || l.cfg.Sources.Get(uid) == nil {
 			return uid
 		}
 	}
-	return l.left(w.ref.Namespace, w.ref.Name)
+	return l.orphanedStatic(w.ref.Namespace, w.ref.Name)
 }
 
-// left returns the UID of a static pod of this name that runs without a source and without a
-// worker; handleOrphans will give it a worker. l.mu is held.
-func (l *Loop) left(namespace, name string) types.UID {
+// orphanedStatic returns the UID of a static pod of this name that runs without a source and without
+// a worker; handleOrphans will give it a worker. l.mu is held.
+func (l *Loop) orphanedStatic(namespace, name string) types.UID {
 	for _, ref := range l.cfg.PLEG.Cache().Known() {
 		if ref.Namespace != namespace || ref.Name != name || l.workers[ref.UID] != nil || l.cfg.Sources.Get(ref.UID) != nil {
 			continue
@@ -105,24 +105,24 @@ func (l *Loop) Ending(namespace, name string) bool {
 			return true
 		}
 	}
-	return l.left(namespace, name) != ""
+	return l.orphanedStatic(namespace, name) != ""
 }
 
-// succeed wakes the pods of the same name, which may have waited for this worker's end. l.mu is
+// wakeSameName wakes the pods of the same name, which may have waited for this worker's end. l.mu is
 // held.
-func (l *Loop) succeed(of *worker) {
+func (l *Loop) wakeSameName(of *worker) {
 	if !of.static {
 		return
 	}
 	l.cfg.Sources.PokeMirrored()
 	for _, w := range l.workers {
-		if namesakes(w.ref, of.ref) {
+		if sameFullName(w.ref, of.ref) {
 			w.inbox.wake()
 		}
 	}
 }
 
-func namesakes(a, b pod.Ref) bool { return a.Namespace == b.Namespace && a.Name == b.Name }
+func sameFullName(a, b pod.Ref) bool { return a.Namespace == b.Namespace && a.Name == b.Name }
 
 // seen reports whether the sources that could have this pod have been seen. A static pod needs only
 // its own source, not the API server.

@@ -84,7 +84,7 @@ func TestOutcomesOfDecisionsAreBounded(t *testing.T) {
 
 // A container whose postStart hook has failed is reported as running neither in the status nor to
 // the prober, although it runs until it is stopped.
-func TestFailedPostStartIsNotToldAsRunning(t *testing.T) {
+func TestFailedPostStartIsNotReportedAsRunning(t *testing.T) {
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app", Lifecycle: &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}}}}}
 	o := pod.Observed{Containers: []pod.Container{{Name: "app", ID: "1", State: pod.StateRunning}}}
 	for why, want := range map[plan.Stop]pod.ContainerState{

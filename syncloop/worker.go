@@ -126,7 +126,7 @@ func (w *worker) turn(ctx context.Context) {
 		log.Error(nil, "The planner requested an impossible phase transition; the phase stays", "edge", p.Illegal)
 		w.loop.cfg.Metrics.illegalEdge()
 	}
-	w.tellBackoffs(p.Ledger)
+	w.recordBackoffs(p.Ledger)
 	if w.term == nil && p.Terminate != nil && p.Terminate.Cause == plan.CauseDeadline {
 		w.loop.event(w.pod, "", v1.EventTypeNormal, p.Terminate.Reason, p.Terminate.Message)
 	}
@@ -162,9 +162,9 @@ func (w *worker) awaitSight(now time.Time, o pod.Observed) {
 	}
 }
 
-// tellBackoffs records the kubelet's BackOff event for each container that has crashed and now
+// recordBackoffs records the kubelet's BackOff event for each container that has crashed and now
 // waits. next is the ledger that is about to replace the worker's.
-func (w *worker) tellBackoffs(next plan.Ledger) {
+func (w *worker) recordBackoffs(next plan.Ledger) {
 	for name, r := range next.Names {
 		if b := r.Backoff; b.Reason == plan.ReasonCrashLoop && b.ID != "" && w.ledger.Names[name].Backoff.ID != b.ID {
 			w.loop.event(w.pod, name, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)",
@@ -187,7 +187,7 @@ func (w *worker) read(m mail) {
 	}
 	if m.absent && !w.absent {
 		w.absent = true
-		if !w.mourned() {
+		if !w.mirrorOutlivesSource() {
 			w.loop.cfg.Status.Absent(w.ref.UID) // there is no object whose status could be written
 		}
 	}
@@ -217,13 +217,13 @@ func (w *worker) read(m mail) {
 		w.needSeq = max(w.needSeq, f.needSeq)
 		w.ledger = plan.Record(w.ledger, f.Outcome, w.pod, w.loop.jitter())
 		w.record(f)
-		w.settle(f)
+		w.applyOutcome(f)
 	}
 	w.answered(m.answer, time.Now())
 }
 
-// settle records the effects of an operation that are not in the ledger.
-func (w *worker) settle(f finished) {
+// applyOutcome records the effects of an operation that are not in the ledger.
+func (w *worker) applyOutcome(f finished) {
 	if f.Err != "" || f.Transport {
 		if f.Operation.Kind == plan.OpRelease {
 			w.volumes = plan.VolumesNone

@@ -31,8 +31,8 @@ type input struct {
 	complete bool
 	// ending reports whether an earlier static pod of this name has not ended yet.
 	ending func(namespace, name string) bool
-	// buried reports whether a mirror pod describes an ended life of its static pod.
-	buried func(mirror types.UID) bool
+	// forgotten reports whether a mirror pod describes an ended life of its static pod.
+	forgotten func(mirror types.UID) bool
 	// alive reports whether this static pod is alive: it has not ended and is not ending.
 	alive func(static types.UID) bool
 	// withheld reports whether the static pod of a mirror pod with these annotations may exist
@@ -67,8 +67,8 @@ func decide(in input) []action {
 			out = append(out, action{static: p, mirror: m, why: "it was deleted, but the static pod was not"})
 		case !stands(m, p):
 			out = append(out, action{static: p, mirror: m, why: "it belongs to another version of the static pod"})
-		case in.buried(m.UID):
-			out = append(out, action{static: p, mirror: m, why: "it told how the static pod ended that was put back since"})
+		case in.forgotten(m.UID):
+			out = append(out, action{static: p, mirror: m, why: "it reports the end of a static pod that was added again since"})
 		case pod.Terminal(m.Status.Phase) && in.alive(p.UID):
 			// A final status cannot become a live one again. It describes a life that ended with a
 			// shutdown of the host.

@@ -30,8 +30,9 @@ type Sources interface {
 	Mirrored() <-chan struct{}
 	StaticPods() (static, mirrors []*v1.Pod)
 	SeenBy(source string) bool
-	// Buried reports whether the mirror pod of this UID describes an ended life of its static pod.
-	Buried(mirror types.UID) bool
+	// MirrorForgotten reports whether the mirror pod of this UID describes an ended life of its static
+	// pod.
+	MirrorForgotten(mirror types.UID) bool
 	// Withheld reports whether a pod with these annotations may exist although no source can show
 	// it.
 	Withheld(annotations map[string]string) bool
@@ -116,7 +117,7 @@ func (m *Manager) pass(ctx context.Context) {
 	complete := m.cfg.Sources.AllSeen() // read before the pods
 	static, mirrors := m.cfg.Sources.StaticPods()
 	waits := map[string]*backoff{} // of the actions that are still due
-	for _, a := range decide(input{static: static, mirrors: mirrors, complete: complete, ending: m.cfg.Ending, buried: m.cfg.Sources.Buried, alive: m.cfg.Alive, withheld: m.cfg.Sources.Withheld}) {
+	for _, a := range decide(input{static: static, mirrors: mirrors, complete: complete, ending: m.cfg.Ending, forgotten: m.cfg.Sources.MirrorForgotten, alive: m.cfg.Alive, withheld: m.cfg.Sources.Withheld}) {
 		of := a.name()
 		w := m.waits[of]
 		if w == nil {

@@ -78,10 +78,10 @@ func TestDecide(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
 			for _, a := range decide(input{static: tc.static, mirrors: tc.mirrors, complete: !tc.incomplete,
-				buried:   func(mirror types.UID) bool { return mirror == "buried" },
-				ending:   func(_, name string) bool { return name == tc.ending },
-				alive:    func(types.UID) bool { return !tc.dead },
-				withheld: func(a map[string]string) bool { return a[pod.AnnotationMirror] == tc.withheld }}) {
+				forgotten: func(mirror types.UID) bool { return mirror == "buried" },
+				ending:    func(_, name string) bool { return name == tc.ending },
+				alive:     func(types.UID) bool { return !tc.dead },
+				withheld:  func(a map[string]string) bool { return a[pod.AnnotationMirror] == tc.withheld }}) {
 				var words []string
 				if a.mirror != nil {
 					words = append(words, "delete "+string(a.mirror.UID))
@@ -124,7 +124,7 @@ func (w *world) StaticPods() (static, mirrors []*v1.Pod) {
 }
 func (w *world) SeenBy(string) bool              { return w.do(func() bool { return !w.unseen }) }
 func (w *world) AllSeen() bool                   { return w.SeenBy("") }
-func (w *world) Buried(types.UID) bool           { return false }
+func (w *world) MirrorForgotten(types.UID) bool  { return false }
 func (w *world) Withheld(map[string]string) bool { return false }
 func (w *world) do(f func() bool) bool           { w.mu.Lock(); defer w.mu.Unlock(); return f() }
 func (w *world) change(f func())                 { w.do(func() bool { f(); return true }) }

@@ -40,15 +40,15 @@ type Change struct {
 
 // PodConfig merges sources. Its methods are safe for concurrent use.
 type PodConfig struct {
-	mu       sync.Mutex
-	sources  map[string]*source
-	withheld map[string]bool      // manifests whose pod is unknown, see Withhold
-	mirrors  map[fullName]*v1.Pod // shown by the api source; they are not pods to run
-	buried   map[types.UID]bool   // UIDs of mirror pods, see Bury
-	queue    []Change
-	wake     notify.Signal
-	out      chan Change
-	mirrored notify.Signal
+	mu        sync.Mutex
+	sources   map[string]*source
+	withheld  map[string]bool      // manifests whose pod is unknown, see Withhold
+	mirrors   map[fullName]*v1.Pod // shown by the api source; they are not pods to run
+	forgotten map[types.UID]bool   // UIDs of mirror pods, see ForgetMirror
+	queue     []Change
+	wake      notify.Signal
+	out       chan Change
+	mirrored  notify.Signal
 }
 
 type source struct {
@@ -59,12 +59,12 @@ type source struct {
 // New makes a PodConfig that expects the named sources.
 func New(sources ...string) *PodConfig {
 	c := &PodConfig{
-		sources:  map[string]*source{},
-		mirrors:  map[fullName]*v1.Pod{},
-		buried:   map[types.UID]bool{},
-		wake:     notify.New(),
-		out:      make(chan Change),
-		mirrored: notify.New(),
+		sources:   map[string]*source{},
+		mirrors:   map[fullName]*v1.Pod{},
+		forgotten: map[types.UID]bool{},
+		wake:      notify.New(),
+		out:       make(chan Change),
+		mirrored:  notify.New(),
 	}
 	for _, name := range sources {
 		c.sources[name] = &source{pods: map[types.UID]*v1.Pod{}}

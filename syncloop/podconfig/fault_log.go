@@ -53,12 +53,12 @@ func (t faultLog) fault(ctx context.Context, about, reason, message string) {
 		last = &report{turns: reportAtOnce, since: now}
 		t.last[about] = last
 	}
-	tell := last.text != message && last.turn(now)
-	if tell || last.text == "" {
+	report := last.text != message && last.turn(now)
+	if report || last.text == "" {
 		last.text = message
 	}
 	t.mu.Unlock()
-	if !tell {
+	if !report {
 		return
 	}
 	klog.FromContext(ctx).Info(message)

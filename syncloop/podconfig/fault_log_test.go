@@ -11,36 +11,36 @@ import (
 // time.
 func TestTeller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
-		tell := newFaultLog(func(reason, message string) { told = append(told, message) })
+		var recorded []string
+		faults := newFaultLog(func(reason, message string) { recorded = append(recorded, message) })
 		want := func(what string, n int) {
 			t.Helper()
-			if len(told) != n {
-				t.Errorf("%s: told %d: %q", what, len(told), told)
+			if len(recorded) != n {
+				t.Errorf("%s: recorded %d: %q", what, len(recorded), recorded)
 			}
-			told = nil
+			recorded = nil
 		}
 		for range 3 {
-			tell.fault(t.Context(), "a", "Bad", "the same")
+			faults.fault(t.Context(), "a", "Bad", "the same")
 		}
 		want("the same thrice", 1)
-		tell.fault(t.Context(), "a", "Bad", "another")
+		faults.fault(t.Context(), "a", "Bad", "another")
 		want("a second mistake", 1)
-		tell.fault(t.Context(), "b", "Bad", "another")
+		faults.fault(t.Context(), "b", "Bad", "another")
 		want("the same of another", 1)
-		tell.well(t.Context(), "a")
-		tell.fault(t.Context(), "a", "Bad", "another")
+		faults.well(t.Context(), "a")
+		faults.fault(t.Context(), "a", "Bad", "another")
 		want("again, after it was well", 1)
 		for i := range 6 * 60 * 3 { // an hour of looks
-			tell.fault(t.Context(), "a", "Bad", fmt.Sprintf("from port %d", i))
+			faults.fault(t.Context(), "a", "Bad", fmt.Sprintf("from port %d", i))
 			time.Sleep(20 * time.Second / 6)
 		}
-		if len(told) < 5 || len(told) > 10 {
-			t.Errorf("in an hour it was notified %d times: %q", len(told), told)
+		if len(recorded) < 5 || len(recorded) > 10 {
+			t.Errorf("in an hour it was notified %d times: %q", len(recorded), recorded)
 		}
-		told = nil
-		tell.only(func(string) bool { return false })
-		tell.fault(t.Context(), "a", "Bad", "another")
+		recorded = nil
+		faults.only(func(string) bool { return false })
+		faults.fault(t.Context(), "a", "Bad", "another")
 		want("of a source that is new", 1)
 	})
 }

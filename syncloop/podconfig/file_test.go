@@ -97,16 +97,16 @@ func manifestOf(name, image string) string {
 }
 
 // watched runs a file source over the disk in virtual time.
-func watched(t *testing.T, at string, test func(d *disk, c *PodConfig, told *[]string, changed chan struct{})) {
+func watched(t *testing.T, at string, test func(d *disk, c *PodConfig, recorded *[]string, changed chan struct{})) {
 	synctest.Test(t, func(t *testing.T) {
-		d, c, told, changed := newDisk(), New(SourceAPI, SourceFile), &[]string{}, make(chan struct{})
+		d, c, recorded, changed := newDisk(), New(SourceAPI, SourceFile), &[]string{}, make(chan struct{})
 		f := NewFile(c, FileConfig{Files: d, Path: at, NodeName: "n", Period: 20 * time.Second, Changed: changed,
-			Event: func(reason, message string) { *told = append(*told, reason+" "+message) }})
+			Event: func(reason, message string) { *recorded = append(*recorded, reason+" "+message) }})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- f.Run(ctx) }()
 		synctest.Wait()
-		test(d, c, told, changed)
+		test(d, c, recorded, changed)
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -133,11 +133,11 @@ func names(c *PodConfig) string {
 }
 
 func TestFileSource(t *testing.T) {
-	watched(t, "/m", func(d *disk, c *PodConfig, told *[]string, changed chan struct{}) {
+	watched(t, "/m", func(d *disk, c *PodConfig, recorded *[]string, changed chan struct{}) {
 		want := func(what, pods string, events int) {
 			t.Helper()
-			if got := names(c); got != pods || len(*told) != events {
-				t.Errorf("%s: pods %q and events %q; want %q and %d events", what, got, *told, pods, events)
+			if got := names(c); got != pods || len(*recorded) != events {
+				t.Errorf("%s: pods %q and events %q; want %q and %d events", what, got, *recorded, pods, events)
 			}
 		}
 		want("nothing there", "", 0)
@@ -154,8 +154,8 @@ func TestFileSource(t *testing.T) {
 		d.put("/m/b.yaml", "kind: Pod\napiVersion: v1\n")
 		look(&d.mu)
 		want("the good one breaks", "b-n=one", 2)
-		if !strings.Contains((*told)[1], "/m/b.yaml is invalid, the pod keeps its last version: metadata.name is missing") {
-			t.Errorf("told %q", (*told)[1])
+		if !strings.Contains((*recorded)[1], "/m/b.yaml is invalid, the pod keeps its last version: metadata.name is missing") {
+			t.Errorf("recorded %q", (*recorded)[1])
 		}
 		d.put("/m/b.yaml", manifestOf("b", "two"))
 		d.put("/m/a.yaml", manifestOf("a", "one"))
@@ -187,7 +187,7 @@ func TestFileSource(t *testing.T) {
 		changed <- struct{}{}
 		time.Sleep(gather)
 		synctest.Wait()
-		want("told of a change", "b-n=four", 5)
+		want("notified of a change", "b-n=four", 5)
 		clear(d.files)
 		look(&d.mu)
 		want("all removed", "", 5)
@@ -226,19 +226,19 @@ func TestFilesAreReadAgainWhenTheyMayHaveChanged(t *testing.T) {
 func TestOneFile(t *testing.T) {
 	for what, at := range map[string]string{"a file": "/pod.yaml", "a link to one": "/link.yaml"} {
 		t.Run(what, func(t *testing.T) {
-			watched(t, at, func(d *disk, c *PodConfig, told *[]string, _ chan struct{}) {
+			watched(t, at, func(d *disk, c *PodConfig, recorded *[]string, _ chan struct{}) {
 				d.put("/pod.yaml", manifestOf("a", "one"))
 				if at != "/pod.yaml" {
 					d.link[at] = "/pod.yaml"
 				}
 				look(&d.mu)
-				if got := names(c); got != "a-n=one" || len(*told) > 0 {
-					t.Errorf("pods %q, told %q", got, *told)
+				if got := names(c); got != "a-n=one" || len(*recorded) > 0 {
+					t.Errorf("pods %q, recorded %q", got, *recorded)
 				}
 				clear(d.files)
 				look(&d.mu)
-				if got := names(c); got != "" || len(*told) > 0 {
-					t.Errorf("pods %q, told %q", got, *told)
+				if got := names(c); got != "" || len(*recorded) > 0 {
+					t.Errorf("pods %q, recorded %q", got, *recorded)
 				}
 			})
 		})
@@ -299,7 +299,7 @@ func TestWithheld(t *testing.T) {
 
 // Hints in quick succession cause one look, and endless hints a few looks per second.
 func TestHintsAreGathered(t *testing.T) {
-	watched(t, "/m", func(d *disk, c *PodConfig, told *[]string, changed chan struct{}) {
+	watched(t, "/m", func(d *disk, c *PodConfig, recorded *[]string, changed chan struct{}) {
 		looks := func() int {
 			d.mu.Lock()
 			defer d.mu.Unlock()

@@ -36,22 +36,22 @@ func (s *site) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestHTTPSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := &site{status: 500}, New(SourceHTTP)
-		var told []string
+		var recorded []string
 		h := NewHTTP(c, HTTPConfig{URL: "http://user:secret@site.example/pods", Client: &http.Client{Transport: s}, NodeName: "n", Period: 20 * time.Second,
-			Header: http.Header{"X-A": {"b"}, "Host": {"other.example"}}, Event: func(reason, message string) { told = append(told, reason+" "+message) }})
+			Header: http.Header{"X-A": {"b"}, "Host": {"other.example"}}, Event: func(reason, message string) { recorded = append(recorded, reason+" "+message) }})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- h.Run(ctx) }()
 		synctest.Wait()
 		want := func(what, pods string, events int) {
 			t.Helper()
-			if got := names(c); got != pods || len(told) != events {
-				t.Errorf("%s: pods %q and events %q; want %q and %d events", what, got, told, pods, events)
+			if got := names(c); got != pods || len(recorded) != events {
+				t.Errorf("%s: pods %q and events %q; want %q and %d events", what, got, recorded, pods, events)
 			}
 		}
 		want("it fails", "", 1)
-		if c.AllSeen() || strings.Contains(told[0], "secret") {
-			t.Errorf("seen %v, told %q", c.AllSeen(), told)
+		if c.AllSeen() || strings.Contains(recorded[0], "secret") {
+			t.Errorf("seen %v, recorded %q", c.AllSeen(), recorded)
 		}
 		if r := s.asked[0]; r.Header.Get("X-A") != "b" || r.Host != "other.example" {
 			t.Errorf("asked with %v of %q", r.Header, r.Host)
@@ -106,12 +106,12 @@ func TestHTTPSourceShowsNoCredential(t *testing.T) {
 		"broken":    {status: 200, body: "kind: Pod\n\tapiVersion: v1\n"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var told []string
+			var recorded []string
 			h := NewHTTP(New(SourceHTTP), HTTPConfig{URL: "https://user:secret@site.example/pods?token=secret", Client: &http.Client{Transport: s}, NodeName: "n",
-				Period: 20 * time.Second, Event: func(reason, message string) { told = append(told, message) }})
+				Period: 20 * time.Second, Event: func(reason, message string) { recorded = append(recorded, message) }})
 			h.look(t.Context())
-			if len(told) != 1 || strings.Contains(told[0], "secret") || !strings.Contains(told[0], "https://site.example/pods (not shown in full)") {
-				t.Errorf("%s: %q", name, told)
+			if len(recorded) != 1 || strings.Contains(recorded[0], "secret") || !strings.Contains(recorded[0], "https://site.example/pods (not shown in full)") {
+				t.Errorf("%s: %q", name, recorded)
 			}
 		})
 	}

@@ -38,8 +38,8 @@ func (c *PodConfig) Replace(source string, pods []*v1.Pod) {
 		if old := s.pods[p.UID]; old != nil {
 			p.Status = old.Status
 			p.Annotations[pod.AnnotationSeen] = old.Annotations[pod.AnnotationSeen]
-		} else if mirror := c.mirrors[nameOf(p)]; mirror != nil && !c.buried[mirror.UID] {
-			p.Status = told(p, mirror)
+		} else if mirror := c.mirrors[nameOf(p)]; mirror != nil && !c.forgotten[mirror.UID] {
+			p.Status = statusFromMirror(p, mirror)
 		}
 		c.set(source, p)
 	}
@@ -69,11 +69,11 @@ func (c *PodConfig) Withheld(annotations map[string]string) bool {
 // setMirror records a mirror pod. The static pod that it stands for takes over its status.
 func (c *PodConfig) setMirror(mirror *v1.Pod) {
 	if old := c.mirrors[nameOf(mirror)]; old != nil && old.UID != mirror.UID {
-		delete(c.buried, old.UID)
+		delete(c.forgotten, old.UID)
 	}
 	c.mirrors[nameOf(mirror)] = mirror
 	c.PokeMirrored()
-	if c.buried[mirror.UID] {
+	if c.forgotten[mirror.UID] {
 		return
 	}
 	uid := types.UID(mirror.Annotations[pod.AnnotationMirror])
@@ -83,16 +83,16 @@ func (c *PodConfig) setMirror(mirror *v1.Pod) {
 			continue
 		}
 		next := *p // shallow: the source's object is shared
-		next.Status = told(p, mirror)
+		next.Status = statusFromMirror(p, mirror)
 		s.pods[uid] = &next
 		c.push(Change{Op: Reconcile, Pod: &next, Source: source, Mirror: mirror})
 	}
 }
 
-// told is the status of a static pod according to the API server. A terminal phase in the mirror
-// pod is ignored, because another writer may have set it (the pod garbage collector does when a
-// node is out of service): only the runtime shows whether a static pod has ended.
-func told(p, mirror *v1.Pod) v1.PodStatus {
+// statusFromMirror is the status of a static pod according to the API server. A terminal phase in the
+// mirror pod is ignored, because another writer may have set it (the pod garbage collector does when
+// a node is out of service): only the runtime shows whether a static pod has ended.
+func statusFromMirror(p, mirror *v1.Pod) v1.PodStatus {
 	of := types.UID(mirror.Annotations[pod.AnnotationMirror])
 	if of != p.UID || mirror.DeletionTimestamp != nil || pod.Terminal(mirror.Status.Phase) || pod.Terminal(p.Status.Phase) {
 		return p.Status
@@ -103,7 +103,7 @@ func told(p, mirror *v1.Pod) v1.PodStatus {
 func (c *PodConfig) dropMirror(of fullName) {
 	if m := c.mirrors[of]; m != nil {
 		delete(c.mirrors, of)
-		delete(c.buried, m.UID)
+		delete(c.forgotten, m.UID)
 		c.PokeMirrored()
 	}
 }
@@ -111,9 +111,9 @@ func (c *PodConfig) dropMirror(of fullName) {
 // PokeMirrored wakes the reader of Mirrored.
 func (c *PodConfig) PokeMirrored() { c.mirrored.Send() }
 
-// Settle keeps the final status of a static pod whose worker ends, because no object of the API
-// server may remember it. It returns false if no source has the pod.
-func (c *PodConfig) Settle(uid types.UID, status v1.PodStatus) bool {
+// RetainTerminalStatus keeps the final status of a static pod whose worker ends, because no object of
+// the API server may remember it. It returns false if no source has the pod.
+func (c *PodConfig) RetainTerminalStatus(uid types.UID, status v1.PodStatus) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for source, s := range c.sources {
@@ -127,10 +127,10 @@ func (c *PodConfig) Settle(uid types.UID, status v1.PodStatus) bool {
 	return false
 }
 
-// Bury records that a life of a static pod that was removed is over. Its mirror pod belongs to that
-// life only: if the pod comes back, it gets a new mirror pod, as a terminal status cannot be
+// ForgetMirror records that a life of a static pod that was removed is over. Its mirror pod belongs to
+// that life only: if the pod is added again, it gets a new mirror pod, as a terminal status cannot be
 // undone.
-func (c *PodConfig) Bury(uid types.UID) {
+func (c *PodConfig) ForgetMirror(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for source, s := range c.sources {
@@ -142,22 +142,22 @@ func (c *PodConfig) Bury(uid types.UID) {
 	}
 	for _, m := range c.mirrors {
 		if types.UID(m.Annotations[pod.AnnotationMirror]) == uid {
-			c.buried[m.UID] = true
+			c.forgotten[m.UID] = true
 			c.PokeMirrored()
 		}
 	}
 }
 
-// Buried says whether the mirror pod of this UID belongs to a life that is over.
-func (c *PodConfig) Buried(mirror types.UID) bool {
+// MirrorForgotten says whether the mirror pod of this UID belongs to a life that is over.
+func (c *PodConfig) MirrorForgotten(mirror types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.buried[mirror]
+	return c.forgotten[mirror]
 }
 
-// Unsettle forgets the final status of a static pod that its source still has, and sends the pod as
-// an ADD again. It returns false if no source has the pod, or if it has not ended.
-func (c *PodConfig) Unsettle(uid types.UID) bool {
+// ClearTerminalStatus forgets the final status of a static pod that its source still has, and sends
+// the pod as an ADD again. It returns false if no source has the pod, or if it has not ended.
+func (c *PodConfig) ClearTerminalStatus(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for source, s := range c.sources {
@@ -200,7 +200,7 @@ func (c *PodConfig) Object(of pod.Ref) (object pod.Ref, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	mirror := c.mirrors[fullName{of.Namespace, of.Name}]
-	if mirror != nil && types.UID(mirror.Annotations[pod.AnnotationMirror]) == of.UID && !c.buried[mirror.UID] {
+	if mirror != nil && types.UID(mirror.Annotations[pod.AnnotationMirror]) == of.UID && !c.forgotten[mirror.UID] {
 		return refOf(mirror), mirror.DeletionTimestamp == nil
 	}
 	for source, s := range c.sources {

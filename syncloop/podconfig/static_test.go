@@ -86,8 +86,8 @@ func TestStaticStatus(t *testing.T) {
 	}
 	c := New(SourceAPI, SourceFile)
 	c.Replace(SourceFile, []*v1.Pod{staticPod("a", "1")})
-	if !c.Settle("1", v1.PodStatus{Phase: v1.PodSucceeded}) || c.Settle("2", v1.PodStatus{}) {
-		t.Error("what is settled is not what is there")
+	if !c.RetainTerminalStatus("1", v1.PodStatus{Phase: v1.PodSucceeded}) || c.RetainTerminalStatus("2", v1.PodStatus{}) {
+		t.Error("it retains a status for other pods than the source has")
 	}
 	c.Set(SourceAPI, mirrorPod("a", "m", "1", ready))
 	c.Replace(SourceFile, []*v1.Pod{staticPod("a", "1", seenLater)})

@@ -119,16 +119,16 @@ func (m *Manager) Going() bool { return m != nil && m.going.Load() }
 func (m *Manager) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	first := wait.Backoff{Duration: firstRetry, Factor: 2}
-	retry, told, ever := first, "", false
+	retry, logged, ever := first, "", false
 	for {
 		s, err := m.cfg.Open(ctx)
 		if err == nil {
 			began := time.Now()
 			ever = true
-			m.tell(ctx, s)
+			m.logDelay(ctx, s)
 			err = m.session(ctx, s)
 			if time.Since(began) > lastRetry { // a session that ends at once does not reset the back-off
-				retry, told = first, ""
+				retry, logged = first, ""
 			}
 			if closeErr := s.Close(); closeErr != nil {
 				log.V(1).Info("Failed to close the shutdown watch", "err", closeErr)
@@ -142,13 +142,13 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.over(ctx)
 		}
 		switch {
-		case err.Error() == told:
+		case err.Error() == logged:
 		case absent && !ever:
 			log.Info("The host has no logind to delay a shutdown: pods are not stopped gracefully before it", "err", err)
 		default:
 			log.Error(err, "Failed to watch for a shutdown of the host, will retry")
 		}
-		told = err.Error()
+		logged = err.Error()
 		retry.Steps, retry.Cap = 1, lastRetry // for each failure, because the cap may change
 		if absent && !ever {
 			retry.Cap = absentRetry
@@ -161,8 +161,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// tell logs, once per session, how long the host waits.
-func (m *Manager) tell(ctx context.Context, s Session) {
+// logDelay logs, once per session, how long the host waits.
+func (m *Manager) logDelay(ctx context.Context, s Session) {
 	log, need := klog.FromContext(ctx), order.Total(m.cfg.Periods)
 	if s.Delay() < need {
 		log.Info("The host's shutdown delay is shorter than the grace periods", "waits", s.Delay(), "needed", need)
