@@ -72,7 +72,7 @@ func (n *Node) buildStatic() (err error) {
 		})
 	}
 	s.mirrors, err = mirror.New(mirror.Config{
-		Pods: n.cluster.Client.CoreV1(), Sources: n.sources, NodeName: n.name, Ending: n.loop.Ending, Alive: func(uid types.UID) bool { return n.loop.State(uid).Alive() },
+		Pods: n.cluster.Client.CoreV1(), Sources: n.sources, NodeName: n.name, Ending: n.loop.StaticPodEnding, Alive: func(uid types.UID) bool { return n.loop.State(uid).Alive() },
 		Silent: func() bool { return n.node.Standby() }, Event: n.warnOnNode,
 		Node: func() types.UID {
 			if uid := s.node.Load(); uid != nil {

@@ -61,14 +61,14 @@ func (l *Loop) handle(ctx context.Context, change podconfig.Change) {
 		l.adoptReadiness(p)
 		l.dispatch(ctx, ref, p, ending(p, now, true), false)
 	case podconfig.Update, podconfig.Delete:
-		if l.over(p) {
+		if l.State(p.UID).Over(p) {
 			return
 		}
 		l.register(p)
 		l.dispatch(ctx, ref, p, ending(p, now, false), false)
 	case podconfig.Reconcile:
 		l.cfg.Status.Reconcile(cmp.Or(change.Mirror, p))
-		if l.over(p) {
+		if l.State(p.UID).Over(p) {
 			return
 		}
 		l.dispatch(ctx, ref, p, nil, false)
@@ -109,12 +109,6 @@ func (l *Loop) unregister(uid types.UID, worker bool) {
 		delete(l.released, uid)
 	}
 	l.cfg.Objects.Unregister(uid)
-}
-
-// over reports whether the pod has ended and has no worker: nothing is left to do until it is
-// deleted, and its containers are kept for their logs.
-func (l *Loop) over(p *v1.Pod) bool {
-	return pod.Terminal(p.Status.Phase) && p.DeletionTimestamp == nil && !l.State(p.UID).Managed
 }
 
 // ending returns the request to end that the API object itself carries, or nil. adopted means that

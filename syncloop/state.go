@@ -30,6 +30,12 @@ func (s PodState) Released() bool {
 // Ending reports whether the worker is ending the pod, or has ended it.
 func (s PodState) Ending() bool { return s.Managed && s.Phase > pod.Syncing }
 
+// Over reports whether p, the pod of this state as its source has it, has ended and has no worker:
+// nothing is left to do until it is deleted, and its containers are kept for their logs.
+func (s PodState) Over(p *v1.Pod) bool {
+	return !s.Managed && pod.Terminal(p.Status.Phase) && p.DeletionTimestamp == nil
+}
+
 // Alive reports whether the pod has a status, has not ended and is not ending.
 func (s PodState) Alive() bool {
 	return s.Managed && s.Phase == pod.Syncing && s.Status != nil &&

@@ -95,9 +95,9 @@ func (l *Loop) orphanedStatic(namespace, name string) types.UID {
 	return ""
 }
 
-// Ending reports whether a static pod of this name is still ending, other than the one that its
-// source has. Until it has ended, the mirror pod belongs to it.
-func (l *Loop) Ending(namespace, name string) bool {
+// StaticPodEnding reports whether a static pod of this name is still ending, other than the one that
+// its source has. Until it has ended, the mirror pod belongs to it.
+func (l *Loop) StaticPodEnding(namespace, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uid, w := range l.workers {

@@ -39,7 +39,7 @@ func (w *world) static(n *node) []func(context.Context) error {
 	}
 	warn := func(reason, message string) { recorder{w}.Event(nil, v1.EventTypeWarning, reason, message) }
 	file := podconfig.NewFile(n.sources, podconfig.FileConfig{Files: w.host, Path: w.manifests, NodeName: "node", Period: 20 * time.Millisecond, Event: warn})
-	mirrors, err := mirror.New(mirror.Config{Pods: w.api.client.CoreV1(), Sources: n.sources, NodeName: "node", Ending: n.loop.Ending, Alive: func(uid types.UID) bool { return n.loop.State(uid).Alive() },
+	mirrors, err := mirror.New(mirror.Config{Pods: w.api.client.CoreV1(), Sources: n.sources, NodeName: "node", Ending: n.loop.StaticPodEnding, Alive: func(uid types.UID) bool { return n.loop.State(uid).Alive() },
 		Node: func() types.UID { return nodeUID }, Event: warn})
 	if err != nil {
 		w.t.Fatal(err)
