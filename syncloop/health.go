@@ -86,10 +86,10 @@ func (l *Loop) askRuntime(ctx context.Context) bool {
 	log := klog.FromContext(ctx)
 	switch {
 	case runtime != "":
-		log.Info("The runtime cannot run pods", "why", runtime)
+		log.Error(nil, "Runtime is not ready", "reason", runtime)
 		l.cfg.RuntimeChanged(false, "KubeletNotReady", runtime)
 	case network != "":
-		log.Info("The runtime's network is not ready", "why", network)
+		log.Error(nil, "Runtime network is not ready", "reason", network)
 		l.cfg.RuntimeChanged(false, "KubeletNotReady", network)
 	default:
 		log.Info("The runtime is ready")

@@ -243,7 +243,7 @@ func (l *Loop) forget(ctx context.Context, w *worker) {
 	l.unregister(w.ref.UID, false)
 	l.allocation.Gone(w.ref.UID)
 	l.users.release(w.ref.UID)
-	klog.FromContext(ctx).V(1).Info("Pod worker ends")
+	klog.FromContext(ctx).V(1).Info("Stopped the pod worker")
 }
 
 func (l *Loop) machine() spec.Machine {

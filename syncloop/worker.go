@@ -120,10 +120,10 @@ func (w *worker) turn(ctx context.Context) {
 	w.admit(&in)
 	p := plan.Decide(in)
 	if p.Phase != w.phase {
-		log.V(1).Info("Pod worker moves on", "from", w.phase, "to", p.Phase, "why", p.Reason)
+		log.V(1).Info("Changed pod phase", "from", w.phase, "to", p.Phase, "reason", p.Reason)
 	}
 	if p.Illegal != "" {
-		log.Error(nil, "The planner requested an impossible phase transition; the phase stays", "edge", p.Illegal)
+		log.Error(nil, "Rejected an illegal phase transition", "edge", p.Illegal)
 		w.loop.cfg.Metrics.illegalEdge()
 	}
 	w.recordBackoffs(p.Ledger)

@@ -147,7 +147,7 @@ func (m *Manager) pass(ctx context.Context) {
 func (m *Manager) act(ctx context.Context, a action) error {
 	log := klog.FromContext(ctx)
 	if a.mirror != nil {
-		log.V(1).Info("Deletes a mirror pod", "pod", klog.KObj(a.mirror), "uid", a.mirror.UID, "why", a.why)
+		log.V(1).Info("Deleting a mirror pod", "pod", klog.KObj(a.mirror), "uid", a.mirror.UID, "reason", a.why)
 		if err := m.delete(ctx, a.mirror); err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func (m *Manager) act(ctx context.Context, a action) error {
 	if owner == "" {
 		return nil // the next pass tries again
 	}
-	log.V(1).Info("Makes a mirror pod", "pod", klog.KObj(a.static), "of", a.static.UID, "why", a.why)
+	log.V(1).Info("Creating a mirror pod", "pod", klog.KObj(a.static), "of", a.static.UID, "reason", a.why)
 	err := m.create(ctx, a.static, owner)
 	switch {
 	case err == nil:

@@ -54,7 +54,7 @@ func (m *Manager) endAll(ctx context.Context) {
 	began := time.Now()
 	total := order.Total(m.cfg.Periods)
 	if !await(ctx, began.Add(total), m.cfg.Pods.Known) {
-		log.Info("The pods are not known yet; none is stopped before the shutdown")
+		log.Error(nil, "The pods are not known yet; none is stopped before the shutdown")
 		return
 	}
 	var ended []*v1.Pod
@@ -69,7 +69,7 @@ func (m *Manager) endAll(ctx context.Context) {
 			pods = append(pods, e.Pod)
 		}
 		if !await(ctx, time.Now().Add(g.Time), func() bool { return all(pods, m.cfg.Pods.Over) }) && ctx.Err() == nil {
-			log.Info("Some pods did not stop in time", "priority", g.Priority, "time", g.Time)
+			log.Error(nil, "Some pods did not stop in time", "priority", g.Priority, "time", g.Time)
 		}
 		ended = append(ended, pods...)
 	}
@@ -78,7 +78,7 @@ func (m *Manager) endAll(ctx context.Context) {
 		by = last
 	}
 	if !await(ctx, by, func() bool { return all(ended, m.cfg.Pods.Reported) }) && ctx.Err() == nil {
-		log.Info("The API server has not received the final status of every pod")
+		log.Error(nil, "The API server has not received the final status of every pod")
 	}
 }
 

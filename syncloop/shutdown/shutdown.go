@@ -165,7 +165,7 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) logDelay(ctx context.Context, s Session) {
 	log, need := klog.FromContext(ctx), order.Total(m.cfg.Periods)
 	if s.Delay() < need {
-		log.Info("The host's shutdown delay is shorter than the grace periods", "waits", s.Delay(), "needed", need)
+		log.Error(nil, "The host's shutdown delay is shorter than the grace periods", "waits", s.Delay(), "needed", need)
 		return
 	}
 	log.V(1).Info("A shutdown of the host waits for its pods", "waits", s.Delay(), "needed", need)
