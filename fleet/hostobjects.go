@@ -109,14 +109,14 @@ func NewDrivers() *Drivers { return &Drivers{byName: map[string]*driver{}} }
 
 // Manage runs the driver of one host, and tracks it if the host comes from a Host object.
 func (d *Drivers) Manage(ctx context.Context, cfg *config.Host, hook host.Hook) error {
-	show, may := func(*node.Node) {}, connect.Recognizer(nil)
+	n := node.Config{Host: cfg, Hook: hook}
 	if cfg.HostObject != "" {
 		this := d.begin(cfg)
 		defer this.node.Store(nil)
-		show = func(n *node.Node) { this.node.Store(n) }
-		may = func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, cfg.HostObject, m) }
+		n.Serving = func(n *node.Node) { this.node.Store(n) }
+		n.Recognize = func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, cfg.HostObject, m) }
 	}
-	return withinBudget(ctx, cfg.Name, func(ctx context.Context) error { return node.Run(ctx, cfg, hook, may, show) })
+	return withinBudget(ctx, cfg.Name, func(ctx context.Context) error { return node.Run(ctx, n) })
 }
 
 func (d *Drivers) begin(cfg *config.Host) *driver {

@@ -19,24 +19,20 @@ import (
 	"github.com/bowline-k8s/bowline/provider/api"
 	"github.com/bowline-k8s/bowline/syncloop"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
-	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 )
 
 // The types below adapt packages that do not import each other.
 
-// loopHooks is the sync loop for package provider. The loop is made after the parts that call it, and
-// set then.
-type loopHooks struct {
-	source *podconfig.API
-	loop   *syncloop.Loop
-}
+// loopHooks is the sync loop, and its source of pods, as the virtual-kubelet side (package provider)
+// calls it.
+type loopHooks struct{ *Node }
 
 func (h *loopHooks) PodByName(namespace, name string) (*v1.Pod, bool) {
 	return h.loop.PodByName(namespace, name)
 }
 
 func (h *loopHooks) TerminateRequested(namespace, name string, uid types.UID) {
-	h.source.PodChanged(pod.Ref{Namespace: namespace, Name: name, UID: uid})
+	h.api.PodChanged(pod.Ref{Namespace: namespace, Name: name, UID: uid})
 	h.loop.Wake(uid)
 }
 

@@ -41,104 +41,145 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/volume"
 )
 
-// Run runs the driver of one host: connect, recognize, claim, adopt, serve. It calls show when
-// the node is about to serve.
-func Run(ctx context.Context, cfg *config.Host, hook host.Hook, may connect.Recognizer, show func(*Node)) error {
+// Config is what Run needs.
+type Config struct {
+	// Host is the configuration of the host and its node, complete with its defaults.
+	Host *config.Host
+	// Hook sees every call to the host and to its runtime; nil: none does.
+	Hook host.Hook
+	// Recognize decides, before the host is claimed, whether it is the machine that it has to be; nil:
+	// any machine may be the host.
+	Recognize connect.Recognizer
+	// Serving gets the node when it is about to serve. It may be nil.
+	Serving func(*Node)
+}
+
+// Run runs the driver of one host: connect, recognize, claim, adopt, serve.
+func Run(ctx context.Context, cfg Config) error {
 	// Each deferred show is paired with a Recover that runs before it, so that show knows why the
 	// host is quarantined, including a panic. Only the first show that runs tells the cluster.
-	q := &quarantine{cfg: cfg, nodeName: cfg.NodeName}
+	q := &quarantine{cfg: cfg.Host, nodeName: cfg.Host.NodeName}
 	defer func() { q.show(ctx, nil, false) }()
 	defer budget.From(ctx).Recover("the driver")
-	programs, err := credentialPrograms(cfg)
+	n := newNode(cfg.Host)
+	var err error
+	if n.programs, err = credentialPrograms(n.cfg); err != nil {
+		return err
+	}
+	if n.host, err = connect.Open(ctx, n.cfg, traced(ctx, cfg.Hook)); err != nil {
+		return err
+	}
+	defer n.host.Close()
+	facts, err := n.recognize(ctx, cfg.Recognize)
 	if err != nil {
 		return err
 	}
-	machine, err := connect.Open(ctx, cfg, traced(ctx, hook))
-	if err != nil {
+	q.nodeName = n.name
+	if n.cluster, err = cluster.Connect(ctx, n.cfg, n.name, cluster.OwnedAs(n.host, n.cfg, n.name)); err != nil {
 		return err
 	}
-	defer machine.Close()
-	hook = machine.Hook
-	if cfg, err = connect.Resolve(ctx, machine, cfg); err != nil {
-		return err
-	}
-	facts, err := machine.Facts(ctx)
-	if err != nil {
-		return fmt.Errorf("read the host's facts: %w", err)
-	}
-	if err := machine.Recognized(ctx, facts, may); err != nil {
-		return err
-	}
-	if err := swapAllowed(cfg, facts); err != nil {
-		return err
-	}
-	nodeName := cfg.NodeName
-	if nodeName == "" {
-		nodeName = strings.ToLower(facts.Hostname)
-	}
-	q.nodeName = nodeName
-	cl, err := cluster.Connect(ctx, cfg, nodeName, cluster.OwnedAs(machine, cfg, nodeName))
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	defer func() { q.show(ctx, cl, false) }()
+	defer n.cluster.Close()
+	defer func() { q.show(ctx, n.cluster, false) }()
 	defer budget.From(ctx).Recover("the driver")
+	return n.hold(ctx, facts, q, cfg.Serving)
+}
+
+// hold claims the host, and serves while it holds the claim.
+func (n *Node) hold(ctx context.Context, facts host.Facts, q *quarantine, serving func(*Node)) error {
 	dialled := notify.New()
-	client, err := connect.Runtime(ctx, cfg, machine, hook, dialled)
-	if err != nil {
+	var err error
+	if n.runtime, err = connect.Runtime(ctx, n.cfg, n.host, n.host.Hook, dialled); err != nil {
 		return err
 	}
-	defer client.Close()
-	claims := client
-	if machine.Fence != nil {
+	defer n.runtime.Close()
+	claims := n.runtime
+	if n.host.Fence != nil {
 		// A connection of its own, which passes the shut fence.
-		if claims, err = connect.Runtime(ownership.WithFenceBypass(ctx), cfg, machine, hook, notify.New()); err != nil {
+		if claims, err = connect.Runtime(ownership.WithFenceBypass(ctx), n.cfg, n.host, n.host.Hook, notify.New()); err != nil {
 			return err
 		}
 		defer claims.Close()
 	}
-	giveBack, err := drivenNodes.take(cmp.Or(cl.UID, cl.Witnesses.Node), nodeName, cfg.Name)
+	giveBack, err := drivenNodes.take(cmp.Or(n.cluster.UID, n.cluster.Witnesses.Node), n.name, n.cfg.Name)
 	if err != nil {
 		return err
 	}
 	defer giveBack()
 	// Before the claim, so that a refused host stays as it was.
-	if err := volume.CheckRecords(ctx, machine, cfg.RootDirectory); err != nil {
+	if err := volume.CheckRecords(ctx, n.host, n.cfg.RootDirectory); err != nil {
 		return err
 	}
-	held := ownership.NewHolder(machine.Fence, func(ctx context.Context) (ownership.Claim, error) {
-		c, err := ownership.Take(ctx, cfg, machine, claims, cl.Claim(nodeName))
-		if err != nil {
-			return nil, err
-		}
-		// At each claim: a reboot of the host undoes it.
-		if err := machine.MakeShared(ctx, cfg.RootDirectory); err != nil {
-			return nil, errors.Join(fmt.Errorf("make the root directory's mount shared: %w", err), c.Release(ctx))
-		}
-		return c, nil
-	})
-	if err := held.Acquire(ctx); err != nil {
+	n.held = ownership.NewHolder(n.host.Fence, func(ctx context.Context) (ownership.Claim, error) { return n.claim(ctx, claims) })
+	if err := n.held.Acquire(ctx); err != nil {
 		return err
 	}
-	defer func() { ownership.Release(ctx, held.Claim) }()
-	defer func() { q.show(ctx, cl, true) }()
+	defer func() { ownership.Release(ctx, n.held.Claim) }()
+	defer func() { q.show(ctx, n.cluster, true) }()
 	defer budget.From(ctx).Recover("the driver")
 
-	n := &Node{
-		cfg: cfg, name: nodeName, host: machine, cluster: cl, runtime: client,
-		programs: programs,
-		held:     held, stamp: held.Claim.Stamp(), podNetwork: make(podNetwork, 1), pulled: notify.New(), apiBack: notify.New(),
-		clock:    newClock(machine),
-		identity: cluster.IdentityRecorder{Cluster: cl, Learn: held.Record, Due: notify.New()},
-		shims:    orphanedShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
-	}
+	n.stamp, n.clock = n.held.Claim.Stamp(), newClock(n.host)
+	n.identity = cluster.IdentityRecorder{Cluster: n.cluster, Learn: n.held.Record, Due: notify.New()}
+	n.shims = orphanedShims{dialled, &shims.Reaper{Machine: n.host, Runtime: n.runtime, Address: n.cfg.SocketPath()}}
 	defer n.closeListener()
 	if err := n.build(ctx, facts); err != nil {
 		return err
 	}
-	show(n)
+	if serving != nil {
+		serving(n)
+	}
 	return n.run(ctx)
+}
+
+// newNode returns a node that has no host yet.
+func newNode(cfg *config.Host) *Node {
+	return &Node{cfg: cfg, podNetwork: make(podNetwork, 1), pulled: notify.New(), apiBack: notify.New()}
+}
+
+// recognize completes the configuration with what the host says, and checks that the host may be
+// this node.
+func (n *Node) recognize(ctx context.Context, may connect.Recognizer) (facts host.Facts, err error) {
+	if n.cfg, err = connect.Resolve(ctx, n.host, n.cfg); err != nil {
+		return facts, err
+	}
+	if facts, err = n.host.Facts(ctx); err != nil {
+		return facts, fmt.Errorf("read the host's facts: %w", err)
+	}
+	if err := n.host.Recognized(ctx, facts, may); err != nil {
+		return facts, err
+	}
+	if err := swapAllowed(n.cfg, facts); err != nil {
+		return facts, err
+	}
+	if n.name = n.cfg.NodeName; n.name == "" {
+		n.name = strings.ToLower(facts.Hostname)
+	}
+	return facts, nil
+}
+
+// claim takes the claim of the host, through the connection to the runtime that passes the fence.
+func (n *Node) claim(ctx context.Context, runtime *cri.Client) (ownership.Claim, error) {
+	c, err := ownership.Take(ctx, n.cfg, n.host, runtime, n.cluster.Claim(n.name))
+	if err != nil {
+		return nil, err
+	}
+	// At each claim: a reboot of the host undoes it.
+	if err := n.host.MakeShared(ctx, n.cfg.RootDirectory); err != nil {
+		return nil, errors.Join(fmt.Errorf("make the root directory's mount shared: %w", err), c.Release(ctx))
+	}
+	return c, nil
+}
+
+// lost handles the loss of the claim, which may be taken again.
+func (n *Node) lost() { n.exposed.drop() }
+
+// reacquired handles a claim that was taken again.
+func (n *Node) reacquired() {
+	n.seen.due.Send() // the host may have rebooted
+	n.pleg.Kick()
+	n.node.Resume()
+	n.apiBack.Send() // re-reads the pods and reconciles their statuses
+	n.exposed.retry()
+	n.identity.Due.Send()
 }
 
 // Node is one running node with all its parts.
@@ -192,8 +233,6 @@ func (n *Node) closeListener() {
 // run adopts the running pods, then serves until ctx ends or another process has the host.
 func (n *Node) run(ctx context.Context) error {
 	all, ctx := errgroup.WithContext(ctx)
-	log := klog.FromContext(ctx)
-
 	events, err := eventClient(n.cluster.Rest)
 	if err != nil {
 		return err
@@ -203,13 +242,7 @@ func (n *Node) run(ctx context.Context) error {
 		ctx:       ctx, quiet: n.loop.Quiet, met: n.cluster.Ready,
 	})
 	defer n.events.Shutdown()
-	_ = n.clock.measure(ctx) // before the first relist; clock.watch retries it
-	if err := n.pleg.Relist(ctx); err != nil {
-		// Nothing is decided before the first relist succeeds; the PLEG retries it.
-		log.Error(err, "Failed to list the running pods, will retry")
-	}
-	log.Info("Manages the host", "node", n.name, "pods", len(n.pleg.Cache().Known()), "foreignSandboxes", n.pleg.Cache().Foreign())
-
+	n.adopt(ctx)
 	part := func(name string, run func(context.Context) error) {
 		all.Go(func() error {
 			defer budget.From(ctx).Recover(name)
@@ -223,6 +256,32 @@ func (n *Node) run(ctx context.Context) error {
 			return fmt.Errorf("%s: ended by itself", name)
 		})
 	}
+	n.startCluster(part)
+	n.startHost(part)
+	n.startPods(part)
+	_ = all.Wait() // the cause may also be that of the caller's context
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// adopt observes the host for the first time.
+func (n *Node) adopt(ctx context.Context) {
+	log := klog.FromContext(ctx)
+	_ = n.clock.measure(ctx) // before the first relist; clock.watch retries it
+	if err := n.pleg.Relist(ctx); err != nil {
+		// Nothing is decided before the first relist succeeds; the PLEG retries it.
+		log.Error(err, "Failed to list the running pods, will retry")
+	}
+	log.Info("Manages the host", "node", n.name, "pods", len(n.pleg.Cache().Known()), "foreignSandboxes", n.pleg.Cache().Foreign())
+}
+
+// start runs a part of the node in a goroutine of its own. A part that ends, ends the node.
+type start func(name string, run func(context.Context) error)
+
+// startCluster starts what concerns the API server and the node's own objects.
+func (n *Node) startCluster(part start) {
 	part("first answer of the API server", func(ctx context.Context) error {
 		err := n.cluster.WaitForAPIServer(ctx, n.name, n.runtime)
 		if err == nil {
@@ -237,6 +296,43 @@ func (n *Node) run(ctx context.Context) error {
 		return n.runtimeClasses.Run(ctx, n.cluster.Shared, n.cluster.Client)
 	}))
 	part("readiness", n.ready.Run)
+	part("node", n.cluster.AfterReady(n.node.Run))
+	part("node images", func(ctx context.Context) error {
+		return watchImages(ctx, n.pulled, n.runtime.ListImages, n.node.SetImages)
+	})
+	part("witnesses of the cluster", n.cluster.AfterReady(n.identity.Run))
+	part("statuses after an outage", func(ctx context.Context) error {
+		return catchUp(ctx, n.apiBack, n.cluster.Client.CoreV1(), n.name, n.parts.status.Reconcile)
+	})
+	if n.serving != nil {
+		part("serving certificate", n.cluster.AfterReady(n.serving.Run))
+	}
+}
+
+// startHost starts what concerns the host as a whole.
+func (n *Node) startHost(part start) {
+	part("ownership", func(ctx context.Context) error {
+		return n.held.Keep(ctx, ownership.Callbacks{Lost: n.lost, Reacquired: n.reacquired})
+	})
+	part("clock", n.clock.watch)
+	part("what the machine is", func(ctx context.Context) error { return n.seen.run(ctx, n.follow) })
+	part("pod network", func(ctx context.Context) error { return n.podNetwork.deliver(ctx, n.runtime.UpdateRuntimeConfig) })
+	part("cgroups of the classes of service", n.parts.qos.Run)
+	part("garbage collection", n.parts.sweeper.Run)
+	part("garbage collection of images", n.parts.imageGC.Run)
+	part("container logs", n.parts.logs.Run)
+	part("eviction", n.parts.eviction.Run)
+	part("orphaned shims", n.shims.run)
+	if n.parts.shutdown != nil {
+		part("shutdown of the machine", n.parts.shutdown.Run)
+	}
+	if n.exposed != nil {
+		part("listening on the machine", n.exposed.listener.Run)
+	}
+}
+
+// startPods starts what concerns single pods.
+func (n *Node) startPods(part start) {
 	part("runtime observation", n.pleg.Run)
 	part("pod sources", n.sources.Run)
 	part("configMaps and secrets", n.parts.objects.Run)
@@ -244,25 +340,7 @@ func (n *Node) run(ctx context.Context) error {
 	part("pods' certificates", n.parts.certificates.Run)
 	part("probes", n.parts.prober.Run)
 	part("status writer", n.parts.status.Run)
-	part("clock", n.clock.watch)
-	part("what the machine is", n.seen.run)
-	part("statuses after an outage", func(ctx context.Context) error {
-		return catchUp(ctx, n.apiBack, n.cluster.Client.CoreV1(), n.name, n.parts.status.Reconcile)
-	})
-	part("pod network", func(ctx context.Context) error { return n.podNetwork.deliver(ctx, n.runtime.UpdateRuntimeConfig) })
-	part("node images", func(ctx context.Context) error {
-		return watchImages(ctx, n.pulled, n.runtime.ListImages, n.node.SetImages)
-	})
 	part("sync loop", n.loop.Run)
-	part("garbage collection", n.parts.sweeper.Run)
-	part("container logs", n.parts.logs.Run)
-	part("cgroups of the classes of service", n.parts.qos.Run)
-	part("garbage collection of images", n.parts.imageGC.Run)
-	part("eviction", n.parts.eviction.Run)
-	part("orphaned shims", n.shims.run)
-	if n.parts.shutdown != nil {
-		part("shutdown of the machine", n.parts.shutdown.Run)
-	}
 	part("api source", func(ctx context.Context) error {
 		cache.WaitForCacheSync(ctx.Done(), n.services.HasSynced)
 		if _, err := n.node.Pods().AddEventHandler(n.api.Handler(ctx)); err != nil {
@@ -277,20 +355,6 @@ func (n *Node) run(ctx context.Context) error {
 		return nil
 	})
 	n.static.start(part)
-	part("node", n.cluster.AfterReady(n.node.Run))
-	part("ownership", n.held.Keep)
-	part("witnesses of the cluster", n.cluster.AfterReady(n.identity.Run))
-	if n.serving != nil {
-		part("serving certificate", n.cluster.AfterReady(n.serving.Run))
-	}
-	if n.exposed != nil {
-		part("listening on the machine", n.exposed.listener.Run)
-	}
-	_ = all.Wait() // the cause may also be that of the caller's context
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
 }
 
 // leaseClient returns a client for the node's Lease alone.

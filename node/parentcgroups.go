@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,11 +18,11 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/qos"
 )
 
-// parentCgroups creates the manager of the cgroups above those of the pods: the root of all pods
-// and the QoS classes.
-func (n *Node) parentCgroups() (*qos.Manager, error) {
+// buildQOS creates the manager of the cgroups above those of the pods: the root of all pods and the
+// QoS classes.
+func (n *Node) buildQOS(context.Context) (err error) {
 	ref := &v1.ObjectReference{Kind: "Node", Name: n.name, UID: types.UID(n.name)}
-	return qos.New(qos.Config{
+	n.parts.qos, err = qos.New(qos.Config{
 		Host: n.host, Pods: n.loop.Pods, Seen: n.loop.SourcesSeen, UID: gcpolicy.CgroupUID, All: func() spec.PodsShare { return n.seen.load().share },
 		Driver: func() string { return n.seen.load().spec.CgroupDriver },
 		Known: func(uid types.UID) bool {
@@ -34,6 +35,7 @@ func (n *Node) parentCgroups() (*qos.Manager, error) {
 			n.seen.due.Send()
 		},
 	})
+	return err
 }
 
 // podsShare returns the host's capacity, less systemReserved and kubeReserved if

@@ -28,8 +28,8 @@ import (
 
 // buildPressure creates what frees resources of the host: image garbage collection and the eviction
 // manager.
-func (n *Node) buildPressure(ctx context.Context, machine spec.Machine) (err error) {
-	own := sandboxImage(ctx, n.runtime)
+func (n *Node) buildPressure(ctx context.Context) (err error) {
+	own, machine := sandboxImage(ctx, n.runtime), n.seen.load().spec
 	if n.parts.imageGC, err = imagegc.New(imagegc.Config{
 		Runtime: n.runtime, Host: n.host, Event: n.node.RecordEvent,
 		Present: func(ctx context.Context, ids []string, asOf time.Time) {

@@ -111,17 +111,16 @@ func set[T any](ctx context.Context, ask func(context.Context) (T, error), to *T
 // refresher owns the newest snapshot. Only run replaces it.
 type refresher struct {
 	aspects
-	period  time.Duration
-	due     notify.Signal              // refresh at once
-	changed func(last, next *snapshot) // called after each refresh; may be nil
-	value   atomic.Pointer[snapshot]
+	period time.Duration
+	due    notify.Signal // refresh at once
+	value  atomic.Pointer[snapshot]
 }
 
 func (r *refresher) load() *snapshot { return r.value.Load() }
 
-// run refreshes until ctx ends. What cannot be read keeps its old value: being unreachable does not
-// mean that it changed.
-func (r *refresher) run(ctx context.Context) error {
+// run refreshes until ctx ends, and calls refreshed after each refresh. What cannot be read keeps its
+// old value: being unreachable does not mean that it changed.
+func (r *refresher) run(ctx context.Context, refreshed func(last, next *snapshot)) error {
 	failing := false
 	for {
 		timer := time.NewTimer(r.period)
@@ -146,9 +145,7 @@ func (r *refresher) run(ctx context.Context) error {
 			klog.FromContext(ctx).Error(err, "Failed to read all facts of the host; unknown facts keep their last value")
 		}
 		r.value.Store(next)
-		if r.changed != nil {
-			r.changed(last, next)
-		}
+		refreshed(last, next)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestRefresh(t *testing.T) {
 		n.seen.value.Store(first)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- n.seen.run(ctx) }()
+		go func() { done <- n.seen.run(ctx, func(_, _ *snapshot) {}) }()
 		turn := func(change func(f *host.Facts)) {
 			f := *c.facts.Load()
 			change(&f)
@@ -184,7 +184,7 @@ func TestDriverFollowsTheRuntime(t *testing.T) {
 				n.seen.value.Store(first)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error)
-				go func() { done <- n.seen.run(ctx) }()
+				go func() { done <- n.seen.run(ctx, func(_, _ *snapshot) {}) }()
 				expect := func(when, driver string) {
 					t.Helper()
 					synctest.Wait()

@@ -15,7 +15,7 @@ import (
 
 // buildShutdown creates the graceful node shutdown, which ends pods before the host goes down, if
 // it is configured.
-func (n *Node) buildShutdown() (err error) {
+func (n *Node) buildShutdown(context.Context) (err error) {
 	periods := shutdownPeriods(n.cfg)
 	if order.Total(periods) == 0 {
 		return nil

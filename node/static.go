@@ -46,7 +46,7 @@ func sourceNames(cfg *config.Host) []string {
 	return names
 }
 
-func (n *Node) buildStatic() (err error) {
+func (n *Node) buildStatic(context.Context) (err error) {
 	s, cfg := &n.static, n.cfg
 	s.apiSeen = make(chan struct{})
 	if cfg.StaticPodPath != "" {
@@ -95,7 +95,7 @@ func (s *staticPods) see(node *v1.Node) {
 
 // start runs the configured parts. The mirror pod manager always runs: it deletes mirror pods of
 // static pods that were configured once.
-func (s *staticPods) start(part func(string, func(context.Context) error)) {
+func (s *staticPods) start(part start) {
 	part("mirror pods", s.mirrors.Run)
 	if s.file != nil {
 		part("static pods from files", func(ctx context.Context) error { s.await(ctx); return s.file.Run(ctx) })

@@ -20,12 +20,10 @@ import (
 // Holder keeps the claim of a host while the host is managed. The claim of a remote host is lost
 // with its link, and is taken again before anything else is done on the host.
 type Holder struct {
-	Take         func(ctx context.Context) (Claim, error)
-	Fence        *Fence        // nil: the host is local, and a lost claim is final
-	OnReacquired func()        // called after the claim was taken again; may be nil
-	OnLost       func()        // called when a claim that may be taken again is lost; may be nil
-	Pause        time.Duration // between tries; 0 means lockPause
-	Claim        Claim
+	Take  func(ctx context.Context) (Claim, error)
+	Fence *Fence        // nil: the host is local, and a lost claim is final
+	Pause time.Duration // between tries; 0 means lockPause
+	Claim Claim
 	// updates carries what Record wants in the owner file to Keep, which owns the claim.
 	updates chan update
 }
@@ -71,8 +69,14 @@ func (h *Holder) Acquire(ctx context.Context) (err error) {
 // Held reports whether, as far as this process knows, it holds the host's lock now.
 func (h *Holder) Held() bool { return h.Fence == nil || !h.Fence.shut.Load() }
 
+// Callbacks are what Keep calls; each may be nil.
+type Callbacks struct {
+	Lost       func() // a claim that may be taken again was lost, and the fence is shut
+	Reacquired func() // the claim was taken again
+}
+
 // Keep keeps the claim until ctx ends or another process has the host.
-func (h *Holder) Keep(ctx context.Context) error {
+func (h *Holder) Keep(ctx context.Context, on Callbacks) error {
 	log := klog.FromContext(ctx)
 	var writing sync.WaitGroup
 	defer writing.Wait()
@@ -99,8 +103,8 @@ func (h *Holder) Keep(ctx context.Context) error {
 			return errors.New("lost the host: another process may hold its lock, so this process stops managing the host")
 		}
 		h.Fence.Close()
-		if h.OnLost != nil {
-			h.OnLost()
+		if on.Lost != nil {
+			on.Lost()
 		}
 		log.Info("Lost the host's lock together with the link; no changes are made on the host until it is held again")
 		if err := h.Claim.Release(WithFenceBypass(ctx)); err != nil {
@@ -115,8 +119,8 @@ func (h *Holder) Keep(ctx context.Context) error {
 		}
 		h.Claim = claim
 		log.Info("Acquired the host's lock again")
-		if h.OnReacquired != nil {
-			h.OnReacquired()
+		if on.Reacquired != nil {
+			on.Reacquired()
 		}
 	}
 }

@@ -90,7 +90,7 @@ func TestLocalHostIsLostForGood(t *testing.T) {
 		h := &Holder{Take: c.take}
 		testutil.Must(t, h.Acquire(t.Context()))
 		close(c.newest().lost)
-		if err := h.Keep(t.Context()); err == nil || c.asked != 1 {
+		if err := h.Keep(t.Context(), Callbacks{}); err == nil || c.asked != 1 {
 			t.Errorf("%v, asked %d times", err, c.asked)
 		}
 	})
@@ -102,14 +102,16 @@ func TestRemoteHostIsHeldAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c, f := &claims{}, NewFence(nil, func() int { return 1 })
 		back, lost := 0, 0
-		h := &Holder{Take: c.take, Fence: f, OnReacquired: func() { back++ }, OnLost: func() {
-			if lost++; !f.shut.Load() {
-				t.Error("told of the loss before the fence is shut")
-			}
-		}}
+		h := &Holder{Take: c.take, Fence: f}
 		testutil.Must(t, h.Acquire(ctx))
 		done := make(chan error, 1)
-		go func() { done <- h.Keep(ctx) }()
+		go func() {
+			done <- h.Keep(ctx, Callbacks{Reacquired: func() { back++ }, Lost: func() {
+				if lost++; !f.shut.Load() {
+					t.Error("told of the loss before the fence is shut")
+				}
+			}})
+		}()
 		allowed := func(what string, want bool) {
 			t.Helper()
 			synctest.Wait()
@@ -181,7 +183,7 @@ func TestRemoteHostOfAnother(t *testing.T) {
 				c.answer(tc.answer)
 				close(c.newest().lost)
 				began := time.Now()
-				err := h.Keep(t.Context())
+				err := h.Keep(t.Context(), Callbacks{})
 				if took := time.Since(began); !errors.Is(err, tc.answer) || took < tc.least || took > tc.most {
 					t.Errorf("%v after %s", err, took)
 				}

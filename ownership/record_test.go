@@ -27,9 +27,8 @@ func TestTheNodeIsAWitness(t *testing.T) {
 		h := NewHolder(NewFence(nil, func() int { return 1 }), c.take)
 		testutil.Must(t, h.Acquire(ctx))
 		a := &cluster.IdentityRecorder{Cluster: &cluster.Connection{Witnesses: owner.Witnesses{Service: "s"}}, Learn: h.Record, Due: notify.New()}
-		h.OnReacquired = a.Due.Send
 		ended := make(chan error, 2)
-		go func() { ended <- h.Keep(ctx) }()
+		go func() { ended <- h.Keep(ctx, Callbacks{Reacquired: a.Due.Send}) }()
 		go func() { ended <- a.Run(ctx) }()
 		made := func(uid string) *v1.Node {
 			return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: types.UID(uid)}}

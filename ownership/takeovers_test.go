@@ -149,7 +149,7 @@ func manage(as []string) error {
 	for {
 		// Refused after lockPatience, because another process holds the lock: it asks again, like a
 		// process that an operator restarts.
-		if err := held.Keep(ctx); err != nil {
+		if err := held.Keep(ctx, ownership.Callbacks{}); err != nil {
 			lost := make(chan struct{})
 			close(lost)
 			held.Claim = lostClaim{lost}
