@@ -100,11 +100,11 @@ func (n *Node) hold(ctx context.Context, facts host.Facts, q *quarantine, servin
 		}
 		defer claims.Close()
 	}
-	giveBack, err := drivenNodes.take(cmp.Or(n.cluster.UID, n.cluster.Witnesses.Node), n.name, n.cfg.Name)
+	free, err := ownership.ReserveNodeName(cmp.Or(n.cluster.UID, n.cluster.Witnesses.Node), n.name, n.cfg.Name)
 	if err != nil {
 		return err
 	}
-	defer giveBack()
+	defer free()
 	// Before the claim, so that a refused host stays as it was.
 	if err := volume.CheckRecords(ctx, n.host, n.cfg.RootDirectory); err != nil {
 		return err

@@ -1,6 +1,16 @@
 // Package ownership keeps the claim of a host: its lock and its owner file (package owner). The lock
 // of a remote host is lost with the link, and another process may take it meanwhile. Until the lock
 // is held again, the fence stops every call, so that two processes never act on one host.
+//
+//	claim.go       takes and releases a claim; package syncloop/owner decides whether a host may be
+//	               claimed, takes its locks and writes its owner file
+//	holder.go      keeps a claim, and takes it again
+//	fence.go       stops the calls to a host whose lock is not held
+//	nodenames.go   two hosts of one process are never the same node
+//
+// The instance, which names the process that reports a Node, is not of the host but of the Node:
+// provider/standby.go reads it from the object, and node/build.go makes a new one for each run. A
+// process that sees another instance there reports nothing unless it holds the lock.
 package ownership
 
 import (

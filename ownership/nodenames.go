@@ -1,0 +1,41 @@
+package ownership
+
+import (
+	"fmt"
+	"sync"
+)
+
+// nodeNames are the node names of a process's hosts. The configuration alone cannot prove them
+// distinct: a host without NodeName takes its hostname. Two hosts under one node name would each
+// run every pod of that node.
+type nodeNames struct {
+	mu    sync.Mutex
+	hosts map[string]string // by cluster UID and node name
+}
+
+// ofProcess are the node names of this process.
+var ofProcess nodeNames
+
+// ReserveNodeName reserves the name of a node of a cluster for a host of this process, until free is
+// called. It fails if another host has the name.
+func ReserveNodeName(clusterUID, node, host string) (free func(), err error) {
+	return ofProcess.reserve(clusterUID, node, host)
+}
+
+func (n *nodeNames) reserve(clusterUID, node, host string) (free func(), err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	key := clusterUID + "/" + node
+	if other, taken := n.hosts[key]; taken {
+		return nil, fmt.Errorf("host %[2]s already uses the node name %[1]q: set nodeName for one of them", node, other)
+	}
+	if n.hosts == nil {
+		n.hosts = map[string]string{}
+	}
+	n.hosts[key] = host
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.hosts, key)
+	}, nil
+}

@@ -1,0 +1,26 @@
+package ownership
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
+)
+
+func TestNodeNames(t *testing.T) {
+	var n nodeNames
+	free, err := n.reserve("c1", "box", "a")
+	testutil.Must(t, err)
+	if _, err := n.reserve("c1", "box", "b"); err == nil || !strings.Contains(err.Error(), `host a already uses the node name "box"`) {
+		t.Errorf("a second host of one node: %v", err)
+	}
+	for _, other := range [][2]string{{"c2", "box"}, {"c1", "box2"}} {
+		if _, err := n.reserve(other[0], other[1], "b"); err != nil {
+			t.Errorf("%s in %s: %v", other[1], other[0], err)
+		}
+	}
+	free()
+	if _, err := n.reserve("c1", "box", "b"); err != nil {
+		t.Errorf("after free: %v", err)
+	}
+}
