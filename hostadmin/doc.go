@@ -10,6 +10,8 @@
 //	hostkeys.go  which host keys are trusted; jumps.go: those of the jumps
 //	wait.go      follows a Host until its node is Ready; remains.go shows what is left to do
 //	remove.go    deletes a Host, and shows what its deletion waits for
+//	check.go     how a machine is reached for its check, with and without a Host
+//	why.go       asks a node about one of its pods
 //	look.go      reads hosts, nodes and pods
 //	table.go     pure: formats what was read as columns
 //

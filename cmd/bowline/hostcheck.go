@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
-	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/hostadmin"
 	"github.com/bowline-k8s/bowline/hostcheck"
 )
@@ -61,7 +59,11 @@ The exit status is 0 when there is no failure, and 1 otherwise.`,
 				if given := sshFlags(c); len(given) > 0 {
 					return nil, fmt.Errorf("%s: only for ssh:// endpoints; a Host object has its own", strings.Join(given, ", "))
 				}
-				return way.check(c.Context(), namespace, args[0], flags.rootDir)
+				objects, client, err := way.clients()
+				if err != nil {
+					return nil, err
+				}
+				return hostadmin.CheckOf(c.Context(), objects, client, namespace, args[0], flags.rootDir)
 			}()
 			if err != nil {
 				return err
@@ -102,36 +104,6 @@ func sshFlags(c *cobra.Command) []string {
 		}
 	}
 	return given
-}
-
-// checkConfig returns the check of the host that an endpoint names, without its root directory.
-func checkConfig(raw string, o endpoint.Options, certificate string, given []string) (*hostcheck.Config, error) {
-	cfg := &hostcheck.Config{Endpoint: raw}
-	if !strings.HasPrefix(raw, "ssh://") {
-		cfg.Socket = strings.TrimPrefix(raw, "unix://")
-		if !path.IsAbs(cfg.Socket) || path.Clean(cfg.Socket) != cfg.Socket {
-			return nil, fmt.Errorf("endpoint %q: write unix:///path/of/the.sock, or ssh://user@host/path/of/the.sock", raw)
-		}
-		cfg.Endpoint = "unix://" + cfg.Socket
-		if len(given) > 0 {
-			return nil, fmt.Errorf("%s: only for ssh:// endpoints", strings.Join(given, ", "))
-		}
-		return cfg, nil
-	}
-	for _, line := range o.HostKeys {
-		if err := endpoint.CheckHostKey(line); err != nil {
-			return nil, fmt.Errorf("--host-key: %w", err)
-		}
-	}
-	target, err := endpoint.Resolve(raw, o)
-	if err != nil {
-		return nil, fmt.Errorf("endpoint: %w", err)
-	}
-	if certificate != "" {
-		target.CertificateFiles = append(target.CertificateFiles, certificate)
-	}
-	cfg.Target, cfg.Socket = target, target.Socket
-	return cfg, nil
 }
 
 func printReport(out io.Writer, report *hostcheck.Report, format string) error {

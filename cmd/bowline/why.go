@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,9 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/hostadmin"
 )
 
 func whyCommand() *cobra.Command {
@@ -81,7 +78,11 @@ func (q *whyQuestion) ask(c *cobra.Command, pod string) error {
 	if err != nil {
 		return err
 	}
-	report, err := askWhy(c, &q.way, namespace, name)
+	_, client, err := q.way.clients()
+	if err != nil {
+		return err
+	}
+	report, err := hostadmin.Why(c.Context(), client, namespace, name)
 	if apierrors.IsNotFound(err) && slices.Contains(podKinds, namespace) {
 		return fmt.Errorf("%w; %q was read as NAMESPACE/NAME: write %s %s -n NAMESPACE", err, pod, c.CommandPath(), name)
 	}
@@ -110,41 +111,4 @@ func (q *whyQuestion) names(c *cobra.Command, pod string) (namespace, name strin
 		err = wrongUsage(c, "%q is in the namespace %s, but --namespace is %s: set one of them", pod, namespace, q.namespace)
 	}
 	return namespace, name, err
-}
-
-// askWhy asks the pod's node through the API server's proxy, because the node's endpoint is
-// authenticated and may be out of the caller's reach.
-func askWhy(c *cobra.Command, way *access, namespace, name string) (*pod.WhyReport, error) {
-	_, client, err := way.clients()
-	if err != nil {
-		return nil, err
-	}
-	p, err := client.CoreV1().Pods(namespace).Get(c.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("pod %s/%s: %w", namespace, name, err)
-	}
-	if p.Spec.NodeName == "" {
-		return nil, fmt.Errorf("pod %s/%s is on no node yet: the scheduler says why (kubectl -n %s describe pod %s)", namespace, name, namespace, name)
-	}
-	data, err := client.CoreV1().RESTClient().Get().Resource("nodes").Name(p.Spec.NodeName).SubResource("proxy").
-		Suffix("bowline/v1/why", namespace, name).DoRaw(c.Context())
-	if err != nil {
-		return nil, fmt.Errorf("node %s: %w", p.Spec.NodeName, whyNot(err, data))
-	}
-	report := &pod.WhyReport{}
-	if err := json.Unmarshal(data, report); err != nil {
-		return nil, fmt.Errorf("the answer of node %s is not a report; is it a Bowline node? %w", p.Spec.NodeName, err)
-	}
-	return report, nil
-}
-
-// whyNot prefers the node's own message to the API server's.
-func whyNot(err error, body []byte) error {
-	if text := strings.TrimSpace(string(body)); text != "" && !strings.HasPrefix(text, "{") {
-		return errors.New(text)
-	}
-	if apierrors.IsNotFound(err) {
-		return errors.New("it does not answer this question; is it a Bowline node?")
-	}
-	return err
 }
