@@ -127,7 +127,7 @@ func (m *SSH) Flags() (flags []string) {
 		}
 	}
 	if len(jumps) > 0 {
-		flags = append(flags, "--jump", strings.Join(jumps, ","))
+		flags = append(flags, "--proxy-jump", strings.Join(jumps, ","))
 	}
 	return flags
 }

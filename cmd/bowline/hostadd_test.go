@@ -181,7 +181,7 @@ func TestHostCommandsRefuse(t *testing.T) {
 		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--kubeconfig", none}, "kubeconfig"},
 		{[]string{"host", "list", "-o", "yaml"}, `--output "yaml": text or json or wide`},
 		{[]string{"host", "remove"}, "give NAME"},
-		{[]string{"host", "check", "box-1", "--jump", "x"}, "a Host object has its own"},
+		{[]string{"host", "check", "box-1", "--proxy-jump", "x"}, "a Host object has its own"},
 		{[]string{"top", "--interval", "1ms"}, "at least 1s"},
 		{[]string{"version", "-o", "yaml"}, "text or json"},
 	} {

@@ -98,7 +98,7 @@ func exposureFlag(c *cobra.Command, to *string) {
 // sshFlags returns the given flags that have no effect on a local socket.
 func sshFlags(c *cobra.Command) []string {
 	var given []string
-	for _, name := range []string{"identity-file", "certificate-file", "passphrase-file", "agent-socket", "known-hosts", "host-key", "ssh-config", "jump", "jump-host-key"} {
+	for _, name := range []string{"identity-file", "certificate-file", "passphrase-file", "agent-socket", "known-hosts", "host-key", "ssh-config", "proxy-jump", "jump-host-key"} {
 		if c.Flags().Changed(name) {
 			given = append(given, "--"+name)
 		}

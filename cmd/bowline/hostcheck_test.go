@@ -33,7 +33,7 @@ func TestHostCheckRefuses(t *testing.T) {
 		{[]string{"unix://run/c.sock"}, "unix:///path"},
 		{[]string{"tcp://10.0.0.7:1"}, "unix:///path"},
 		{[]string{"/run/../c.sock"}, "unix:///path"},
-		{[]string{"/run/c.sock", "--host-key", "x", "--jump", "y"}, "--host-key, --jump: only for ssh://"},
+		{[]string{"/run/c.sock", "--host-key", "x", "--proxy-jump", "y"}, "--host-key, --proxy-jump: only for ssh://"},
 		{[]string{"ssh://root@10.0.0.7"}, "endpoint: "},
 		{[]string{"ssh://root@10.0.0.7/run/c.sock", "--host-key", "x"}, "--host-key: "},
 		{[]string{"/run/c.sock", "-o", "yaml"}, "text or json"},

@@ -32,7 +32,7 @@ func (h *hostFlags) register(c *cobra.Command) {
 	f.StringArrayVar(&h.SSH.KnownHosts, "known-hosts", nil, "a known_hosts file; may be repeated (default, without --host-key: those of ssh)")
 	f.StringArrayVar(&h.SSH.HostKeys, "host-key", nil, "a pinned host key, \"ssh-ed25519 AAAA…\" or SHA256:…; may be repeated")
 	f.StringVar(&h.SSH.ConfigFile, "ssh-config", "", "an ssh_config to use; it then sets the keys and known_hosts, as for ssh")
-	f.StringVar(&h.SSH.ProxyJump, "jump", "", "the jump hosts on the way to the host, [user@]host[:port] separated by commas")
+	f.StringVarP(&h.SSH.ProxyJump, "proxy-jump", "J", "", "the jump hosts on the way to the host, [user@]host[:port] separated by commas")
 	f.StringArrayVar(&h.SSH.JumpHostKeys, "jump-host-key", nil, "a pinned host key of a jump; may be repeated")
 	f.StringVar(&h.rootDir, "root-directory", "/var/lib/kubelet", "the node's rootDirectory on the host")
 	f.StringVar(&h.logsDir, "pod-logs-directory", "/var/log/pods", "the node's podLogsDirectory on the host")

@@ -36,7 +36,7 @@ func TestPrepareAndReleaseRefuse(t *testing.T) {
 		"10.0.0.1/24":                       {"/run/c.sock", "--pod-cidr", "10.0.0.1/24"},
 		"of the node --node-name":           {"/run/c.sock", "--kubeconfig", "x"},
 		"do not combine it with --pod-cidr": {"/run/c.sock", "--kubeconfig", "x", "--node-name", "n", "--pod-cidr", "10.85.0.0/24"},
-		"only for ssh://":                   {"/run/c.sock", "--jump", "x"},
+		"only for ssh://":                   {"/run/c.sock", "--proxy-jump", "x"},
 		"--root-directory":                  {"/run/c.sock", "--root-directory", "x"},
 	})
 	refuses(t, hostReleaseCommand, map[string][]string{
