@@ -79,6 +79,45 @@ func (n Node) Evict(ctx context.Context, p *v1.Pod) (Outcome, error) {
 	return Failed, fmt.Errorf("evict pod %s/%s: %w", p.Namespace, p.Name, err)
 }
 
+// Round is what one round of evictions did. Its pods are NAMESPACE/NAME.
+type Round struct {
+	Ending  []string  // are being deleted
+	Evicted []string  // those of Ending that this round evicted
+	Refused []Refusal // not yet
+}
+
+// Refusal is an eviction that a disruption budget does not allow now.
+type Refusal struct {
+	Pod string
+	Err error // the API server's
+}
+
+// EvictAll evicts those of the node's pods that are evictable and are not being deleted yet. It stops
+// at the first request that fails.
+func (n Node) EvictAll(ctx context.Context, pods []v1.Pod) (r Round, err error) {
+	for i := range pods {
+		p := &pods[i]
+		name := p.Namespace + "/" + p.Name
+		switch {
+		case !Evictable(p):
+			continue
+		case p.DeletionTimestamp != nil:
+			r.Ending = append(r.Ending, name)
+			continue
+		}
+		switch outcome, err := n.Evict(ctx, p); outcome {
+		case Evicted:
+			r.Ending, r.Evicted = append(r.Ending, name), append(r.Evicted, name)
+		case Gone:
+		case Refused:
+			r.Refused = append(r.Refused, Refusal{name, err})
+		default:
+			return r, err
+		}
+	}
+	return r, nil
+}
+
 // Delete deletes the Node and then these pods of it, without a grace period. The Node goes first,
 // because a DaemonSet would recreate its pods. Call it when nothing of the pods runs.
 func (n Node) Delete(ctx context.Context, pods []v1.Pod) error {

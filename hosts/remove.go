@@ -115,27 +115,17 @@ func (s *Source) evict(ctx context.Context, h *v1alpha1.Host, node *v1.Node, pod
 		return notReadyf(ReasonBlocked, "cannot stop the node's pods, as the Host object is invalid: %v; fix it"+orDetach, err, h.Name), nil
 	}
 	s.want(ctx, h.Name, cfg)
-	var ending, kept []string
-	for i := range pods {
-		p := &pods[i]
-		name := p.Namespace + "/" + p.Name
-		switch {
-		case !drain.Evictable(p):
-			continue
-		case p.DeletionTimestamp != nil:
-			ending = append(ending, name)
-			continue
-		}
-		switch outcome, err := s.drained(node.Name).Evict(ctx, p); outcome {
-		case drain.Evicted:
-			klog.FromContext(ctx).Info("Evicted a pod of a Host that is being deleted", "pod", name)
-			ending = append(ending, name)
-		case drain.Gone:
-		case drain.Refused:
-			kept = append(kept, fmt.Sprintf("%s (%v)", name, err))
-		default:
-			return nil, err
-		}
+	round, err := s.drained(node.Name).EvictAll(ctx, pods)
+	for _, name := range round.Evicted {
+		klog.FromContext(ctx).Info("Evicted a pod of a Host that is being deleted", "pod", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ending := round.Ending
+	var kept []string
+	for _, r := range round.Refused {
+		kept = append(kept, fmt.Sprintf("%s (%v)", r.Pod, r.Err))
 	}
 	switch trouble := s.blocked(h.Name); {
 	case len(kept) > 0:
