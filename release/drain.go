@@ -18,7 +18,7 @@ import (
 // release stops its pods.
 type draining struct {
 	node drain.Node
-	say  func(format string, args ...any)
+	step func(Step)
 }
 
 // drainPause is the time between two tries of refused evictions.
@@ -26,7 +26,7 @@ const drainPause = 2 * time.Second
 
 // newDraining finds the node in the cluster. It returns nil if the node does not exist or no
 // kubeconfig is given. name is the node of a host that has no owner any more.
-func newDraining(ctx context.Context, kubeconfig string, file *owner.Record, id owner.Identity, running []owner.Sandbox, name string, say func(string, ...any)) (*draining, error) {
+func newDraining(ctx context.Context, kubeconfig string, file *owner.Record, id owner.Identity, running []owner.Sandbox, name string, step func(Step)) (*draining, error) {
 	if kubeconfig == "" {
 		return nil, nil
 	}
@@ -56,14 +56,14 @@ func newDraining(ctx context.Context, kubeconfig string, file *owner.Record, id 
 		return nil, fmt.Errorf("kubeconfig %s is for %s, but the host is %s; use the kubeconfig of that cluster", kubeconfig, cluster.Name(w), id)
 	}
 	if node == nil {
-		say("The cluster has no node %q any more.", id.NodeName)
+		step(Step{What: NodeMissing, Object: id.NodeName})
 		return nil, nil
 	}
 	if provider.CheckOwn(node) != nil {
-		say("The cluster's node %q does not belong to Bowline: it and its pods stay.", id.NodeName)
+		step(Step{What: NodeForeign, Object: id.NodeName})
 		return nil, nil
 	}
-	return &draining{drain.Node{Client: client, Name: id.NodeName}, say}, nil
+	return &draining{drain.Node{Client: client, Name: id.NodeName}, step}, nil
 }
 
 // evict cordons the node and evicts its pods, as their disruption budgets allow. It returns once
@@ -72,7 +72,7 @@ func (d *draining) evict(ctx context.Context, limit time.Duration) error {
 	if err := d.node.Cordon(ctx); err != nil {
 		return err
 	}
-	d.say("Node %s is cordoned.", d.node.Name)
+	d.step(Step{What: Cordoned, Object: d.node.Name})
 	enough := time.After(limit)
 	for {
 		refused, err := d.round(ctx)
@@ -96,21 +96,15 @@ func (d *draining) round(ctx context.Context) (refused, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range pods {
-		p := &pods[i]
-		if p.DeletionTimestamp != nil || !drain.Evictable(p) {
-			continue
-		}
-		switch outcome, err := d.node.Evict(ctx, p); outcome {
-		case drain.Evicted:
-			d.say("evicted %s/%s", p.Namespace, p.Name)
-		case drain.Refused:
-			refused = fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err)
-		case drain.Failed:
-			return nil, err
-		}
+	round, err := d.node.EvictAll(ctx, pods)
+	for _, name := range round.Evicted {
+		d.step(Step{What: Evicted, Object: name})
 	}
-	return refused, nil
+	if n := len(round.Refused); n > 0 {
+		last := round.Refused[n-1]
+		refused = fmt.Errorf("pod %s: %w", last.Pod, last.Err)
+	}
+	return refused, err
 }
 
 // forget deletes the node and its pods from the cluster once nothing of them runs.
@@ -122,6 +116,6 @@ func (d *draining) forget(ctx context.Context) error {
 	if err := d.node.Delete(ctx, pods); err != nil {
 		return err
 	}
-	d.say("Node %s is deleted.", d.node.Name)
+	d.step(Step{What: NodeDeleted, Object: d.node.Name})
 	return nil
 }

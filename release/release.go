@@ -35,8 +35,8 @@ type Release struct {
 	MaxGrace   time.Duration
 	Keep       bool
 	Recognize  connect.Recognizer // nil: any machine
-	// Say gets a line for each step, for a person. Several goroutines may call it.
-	Say func(format string, args ...any)
+	// Step gets each step when it is made. Several goroutines may call it.
+	Step func(Step)
 
 	machine *connect.Host
 	client  *cri.Client
@@ -183,9 +183,9 @@ func (r *Release) claim(ctx context.Context) error {
 		return err
 	}
 	if known {
-		r.Say("This machine is %s.", id)
+		r.Step(Step{What: Recognized, Object: id.String()})
 	} else {
-		r.Say("This host has no node of Bowline.")
+		r.Step(Step{What: NoNode})
 	}
 	r.offset, _, err = r.machine.ClockOffset(ctx)
 	return err
@@ -224,7 +224,7 @@ func (r *Release) notReleased(ctx context.Context, err error) error {
 
 // pods stops all pods of the node and removes what they left, on the host and in the cluster.
 func (r *Release) pods(ctx context.Context) error {
-	drain, err := newDraining(ctx, r.Kubeconfig, r.file, r.id, r.running, r.NodeName, r.Say)
+	drain, err := newDraining(ctx, r.Kubeconfig, r.file, r.id, r.running, r.NodeName, r.Step)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (r *Release) pods(ctx context.Context) error {
 	}
 	hooks := &lifecycle.Runner{Exec: r.client, Dial: r.machine}
 	stopper := &Stopper{
-		Runtime: r.client, Stamp: r.id.Stamp(), MaxGrace: r.MaxGrace, Log: r.Say,
+		Runtime: r.client, Stamp: r.id.Stamp(), MaxGrace: r.MaxGrace, Step: r.Step,
 		Hook: func(ctx context.Context, sb *runtimeapi.PodSandbox, c *runtimeapi.Container) {
 			r.preStop(ctx, hooks, sb, c)
 		},
@@ -266,7 +266,7 @@ func (r *Release) undoPreparation(ctx context.Context, record *prepare.Record) (
 		}
 		u := prepare.Undo(ctx, r.machine, record, restarts)
 		for _, line := range u.Done {
-			r.Say("%s", line)
+			r.Step(Step{What: Undone, Object: line})
 		}
 		kept = append(kept, u.Kept...)
 	}

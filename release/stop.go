@@ -118,7 +118,8 @@ type Stopper struct {
 	// Hook runs a container's preStop hook. Its context ends with the grace period. Its result is
 	// ignored, as a kubelet does.
 	Hook func(ctx context.Context, sb *runtimeapi.PodSandbox, c *runtimeapi.Container)
-	Log  func(format string, args ...any)
+	// Step gets each pod when it is stopped. Several goroutines call it.
+	Step func(Step)
 }
 
 // Stop stops all pods with the stamp in parallel, each with its own grace period.
@@ -149,7 +150,7 @@ func (s *Stopper) Stop(ctx context.Context, seen Seen) error {
 
 func (s *Stopper) stopPod(ctx context.Context, sb *runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
 	if sb.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
-		s.Log("stopping %s", podName(sb))
+		s.Step(Step{What: Stopping, Object: podName(sb)})
 	}
 	var all sync.WaitGroup
 	errs := make([]error, len(containers))

@@ -117,7 +117,7 @@ func TestStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &recorder{fails: c.fails}
-				s := &Stopper{Runtime: r, Stamp: "c/n", MaxGrace: c.maxGrace, Log: t.Logf,
+				s := &Stopper{Runtime: r, Stamp: "c/n", MaxGrace: c.maxGrace, Step: func(Step) {},
 					Hook: func(ctx context.Context, sb *runtimeapi.PodSandbox, _ *runtimeapi.Container) {
 						select {
 						case <-time.After(c.hook):
@@ -166,7 +166,7 @@ func TestOurs(t *testing.T) {
 // share the process, and the pod does not count as stopped.
 func TestAPanicWhileAPodIsStopped(t *testing.T) {
 	account := budget.New(budget.Limits{})
-	s := &Stopper{Runtime: &recorder{}, Stamp: "c/n", Log: t.Logf, Hook: func(context.Context, *runtimeapi.PodSandbox, *runtimeapi.Container) { panic("found") }}
+	s := &Stopper{Runtime: &recorder{}, Stamp: "c/n", Step: func(Step) {}, Hook: func(context.Context, *runtimeapi.PodSandbox, *runtimeapi.Container) { panic("found") }}
 	err := s.Stop(budget.With(t.Context(), account), Seen{
 		Sandboxes: []*runtimeapi.PodSandbox{{Id: "s", Labels: map[string]string{pod.LabelOwner: "c/n"}}},
 		Containers: []*runtimeapi.Container{{Id: "c", PodSandboxId: "s", State: runtimeapi.ContainerState_CONTAINER_RUNNING,

@@ -37,7 +37,7 @@ func (r *Release) preStop(ctx context.Context, hooks *lifecycle.Runner, sb *runt
 	container := &v1.Container{Name: c.GetMetadata().GetName()}
 	_ = json.Unmarshal([]byte(c.GetAnnotations()[pod.AnnotationPorts]), &container.Ports) // to resolve a named port
 	if _, err := hooks.Run(ctx, p, c.GetId(), container, h, ip); err != nil {
-		r.Say("preStop of %s in %s/%s failed", container.Name, p.Namespace, p.Name)
+		r.Step(Step{What: HookFailed, Object: p.Namespace + "/" + p.Name, Container: container.Name})
 	}
 }
 

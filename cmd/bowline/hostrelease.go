@@ -48,20 +48,19 @@ status is 0 when nothing of Bowline is left, and 1 otherwise.`,
 			}
 			r.Cfg = flags.host(checked)
 			r.Open = func(ctx context.Context) (*connect.Host, error) { return openChecked(ctx, checked, r.Cfg) }
-			r.Say = func(format string, args ...any) {
-				fmt.Fprintln(c.OutOrStdout(), pod.PrintableLines(fmt.Sprintf(format, args...)))
-			}
+			say := func(text string) { fmt.Fprintln(c.OutOrStdout(), pod.PrintableLines(text)) }
+			r.Step = func(s release.Step) { say(stepText(s)) }
 			quiet() // what the link would log is in the returned errors
 			done, err := r.Run(c.Context())
 			if err != nil {
 				return err
 			}
-			r.Say("\n%s", release.Text(done.Changes))
+			say("\n" + release.Text(done.Changes))
 			if len(done.Left) > 0 {
-				r.Say("Left of Bowline:\n  %s", strings.Join(done.Left, "\n  "))
+				say("Left of Bowline:\n  " + strings.Join(done.Left, "\n  "))
 				return errSaid
 			}
-			r.Say("Nothing of Bowline is left. The pulled images stay in the runtime (crictl rmi --prune removes them).")
+			say("Nothing of Bowline is left. The pulled images stay in the runtime (crictl rmi --prune removes them).")
 			return nil
 		},
 	}
@@ -73,4 +72,29 @@ status is 0 when nothing of Bowline is left, and 1 otherwise.`,
 	f.DurationVar(&r.MaxGrace, "max-grace", 0, "the longest grace period of a pod")
 	f.BoolVar(&r.Keep, "keep-preparation", false, "keep the changes of host prepare")
 	return c
+}
+
+// stepText is a step of a release as a line.
+func stepText(s release.Step) string {
+	switch s.What {
+	case release.Recognized:
+		return fmt.Sprintf("This host is %s.", s.Object)
+	case release.NoNode:
+		return "This host has no node of Bowline."
+	case release.NodeMissing:
+		return fmt.Sprintf("The cluster has no node %q any more.", s.Object)
+	case release.NodeForeign:
+		return fmt.Sprintf("The cluster's node %q does not belong to Bowline: it and its pods stay.", s.Object)
+	case release.Cordoned:
+		return fmt.Sprintf("Node %s is cordoned.", s.Object)
+	case release.Evicted:
+		return "evicted " + s.Object
+	case release.Stopping:
+		return "stopping " + s.Object
+	case release.HookFailed:
+		return fmt.Sprintf("preStop of %s in %s failed", s.Container, s.Object)
+	case release.NodeDeleted:
+		return fmt.Sprintf("Node %s is deleted.", s.Object)
+	}
+	return s.Object // of Undone
 }
