@@ -1,17 +1,17 @@
 // Package configure writes the configuration of a remote host that becomes a node, with a credential
-// that the cluster signs. The caller talks to the user.
+// that the cluster signs. The caller asks the user and prints the result.
 package configure
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -30,10 +30,16 @@ type Request struct {
 
 	Options endpoint.Options
 	target  *endpoint.Target
-	// Agree returns nil for a yes, and otherwise the error instead.
-	Agree func(ctx context.Context, question, instead string) error
+	// Trust asks the user whether the keys that the host presents at an address are its own. It
+	// returns nil for a yes.
+	Trust func(ctx context.Context, address string, keys []ssh.PublicKey) error
 	Admin func() (*rest.Config, error) // credential that may approve certificates; used once
-	Out   io.Writer
+}
+
+// Result is what a run wrote.
+type Result struct {
+	File  string    // the configuration
+	Until time.Time // end of the node's credential
 }
 
 func (n *Request) endpoint() string { return "ssh://" + n.Login + n.Socket }
@@ -63,21 +69,22 @@ func (n *Request) Validate() (err error) {
 	return nil
 }
 
-func (n *Request) Run(ctx context.Context) error {
+// Run writes the configuration and the credential.
+func (n *Request) Run(ctx context.Context) (*Result, error) {
 	keys, err := n.hostKeys(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	admin, err := n.Admin()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	issued, err := nodecert.Issue(ctx, admin, n.Name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := os.MkdirAll(n.Dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	files := map[string][]byte{n.Name + ".kubeconfig": issued.Kubeconfig}
 	if len(issued.ClientCA) > 0 {
@@ -85,22 +92,21 @@ func (n *Request) Run(ctx context.Context) error {
 	}
 	text, err := n.yaml(keys, issued)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for name, data := range files {
 		if err := os.WriteFile(filepath.Join(n.Dir, name), data, 0o600); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	file := filepath.Join(n.Dir, "config.yaml")
 	if err := os.WriteFile(file, text, 0o644); err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := config.Load(file); err != nil {
-		return err
+		return nil, err
 	}
-	fmt.Fprintf(n.Out, "Wrote %s. The node's credential is valid until %s.\nNext: bowline run --config %s\n", file, issued.Until.Format("2006-01-02"), file)
-	return nil
+	return &Result{file, issued.Until}, nil
 }
 
 // clientCAName is the file with the CA of the clients that call the node's API.
@@ -127,7 +133,7 @@ func (n *Request) hostKeys(ctx context.Context) ([]string, error) {
 	case named:
 		return nil, fmt.Errorf("%s: none of its host keys is in %s; leave --known-hosts out to be asked", n.target.Address, strings.Join(n.Options.KnownHosts, ", "))
 	default:
-		if err := n.ask(ctx, keys); err != nil {
+		if err := n.Trust(ctx, n.target.Address, keys); err != nil {
 			return nil, err
 		}
 	}
@@ -136,15 +142,6 @@ func (n *Request) hostKeys(ctx context.Context) ([]string, error) {
 		lines = append(lines, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))))
 	}
 	return lines, nil
-}
-
-func (n *Request) ask(ctx context.Context, keys []ssh.PublicKey) error {
-	fmt.Fprintf(n.Out, "The authenticity of host '%s' can't be established. It presents\n", n.target.Address)
-	for _, key := range keys {
-		fmt.Fprintf(n.Out, "  %s %s\n", key.Type(), ssh.FingerprintSHA256(key))
-	}
-	fmt.Fprintln(n.Out, "To see the host's own key, run on the host: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
-	return n.Agree(ctx, "Are you sure you want to continue connecting?", "nothing was created; set --known-hosts to a file that has the host's key")
 }
 
 // yaml returns the configuration file. It contains only what is set, in reading order.

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/spf13/cobra"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/bowline-k8s/bowline/configure"
 )
@@ -25,15 +29,20 @@ certificate signing requests; it is used once and not stored.`,
   bowline run --config box-1/config.yaml`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			n.Out = c.OutOrStdout()
-			who := newPerson(c.InOrStdin(), n.Out, false)
+			out := c.OutOrStdout()
+			who := newPerson(c.InOrStdin(), out, false)
 			who.answers(c.InOrStdin()) // answers may be piped
-			n.Agree = who.agrees
+			n.Trust = who.trusts
 			n.Admin = (&access{kubeconfig: kubeconfig}).rest
 			if err := n.Validate(); err != nil {
 				return err
 			}
-			return n.Run(c.Context())
+			done, err := n.Run(c.Context())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(out, "Wrote %s. The node's credential is valid until %s.\nNext: bowline run --config %s\n", done.File, done.Until.Format("2006-01-02"), done.File)
+			return err
 		},
 	}
 	f := c.Flags()
@@ -49,4 +58,14 @@ certificate signing requests; it is used once and not stored.`,
 		_ = c.MarkFlagRequired(required) // the flags are defined above
 	}
 	return c
+}
+
+// trusts shows the host keys that a host presents, and asks whether they are its own.
+func (p *person) trusts(ctx context.Context, address string, keys []ssh.PublicKey) error {
+	fmt.Fprintf(p.out, "The authenticity of host '%s' can't be established. It presents\n", address)
+	for _, key := range keys {
+		fmt.Fprintf(p.out, "  %s %s\n", key.Type(), ssh.FingerprintSHA256(key))
+	}
+	fmt.Fprintln(p.out, "To see the host's own key, run on the host: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
+	return p.agrees(ctx, "Are you sure you want to continue connecting?", "nothing was created; set --known-hosts to a file that has the host's key")
 }
