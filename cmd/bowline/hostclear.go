@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bowline-k8s/bowline/hosts/clearing"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 func hostClearCommand() *cobra.Command {
@@ -39,16 +41,25 @@ If the command is interrupted, the removal continues; run it again to watch.`,
 			all.Hosts = objects
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			all.Out = c.OutOrStdout()
+			out := c.OutOrStdout()
+			all.Report = func(change clearing.Change) { fmt.Fprintln(out, clearText(change)) }
 			if !yes {
-				if err := all.Confirm(ctx, newPerson(c.InOrStdin(), all.Out, false).agrees); err != nil {
+				if err := all.Confirm(ctx, newPerson(c.InOrStdin(), out, false).deletes); err != nil {
 					return err
 				}
 			}
-			if err := all.Run(ctx); err != nil || leases == "" {
+			if err := all.Run(ctx); err != nil {
 				return err
 			}
-			return clearing.DropLeases(ctx, client.CoordinationV1().Leases(leases), c.OutOrStdout())
+			fmt.Fprintln(out, "No Hosts are left to delete.")
+			if leases == "" {
+				return nil
+			}
+			dropped, err := clearing.DropLeases(ctx, client.CoordinationV1().Leases(leases))
+			for _, name := range dropped {
+				fmt.Fprintf(out, "Deleted the Lease %s.\n", name)
+			}
+			return err
 		},
 	}
 	way.register(c)
@@ -60,4 +71,21 @@ If the command is interrupted, the removal continues; run it again to watch.`,
 	f.StringVar(&leases, "leases", "", "then delete the replicas' Leases in this namespace, where Bowline must not run any more")
 	f.DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait")
 	return c
+}
+
+// clearText is a change of a Host's removal as a line.
+func clearText(c clearing.Change) string {
+	if c.Err != nil {
+		return fmt.Sprintf("Will retry: %v", c.Err)
+	}
+	return c.Host + ": " + pod.Printable(c.Now)
+}
+
+// deletes lists the Hosts that will be deleted, and asks whether to delete them.
+func (p *person) deletes(ctx context.Context, all []clearing.Due) error {
+	fmt.Fprintln(p.out, "These Hosts will be deleted:")
+	for _, h := range all {
+		fmt.Fprintf(p.out, "  %s (%s): %s\n", h.Name, h.Policy, pod.Printable(h.Endpoint))
+	}
+	return p.agrees(ctx, "Delete them?", "nothing was deleted; answer y at a terminal, or set --yes")
 }

@@ -26,7 +26,7 @@ func TestHostClearAsks(t *testing.T) {
 	if status != 1 || len(a.hosts) != 2 || !strings.Contains(errOut, "nothing was deleted") || !strings.Contains(errOut, "--yes") {
 		t.Errorf("unasked: status %d, %d Hosts are left, %q", status, len(a.hosts), errOut)
 	}
-	for _, line := range []string{"  box-1 (drain): ssh://root@box-1/s\n", "  box-2 (drain): "} {
+	for _, line := range []string{"These Hosts will be deleted:\n", "  box-1 (drain): ssh://root@box-1/s\n", "  box-2 (drain): "} {
 		if !strings.Contains(out, line) {
 			t.Errorf("it does not list %q: %q", line, out)
 		}
@@ -34,7 +34,7 @@ func TestHostClearAsks(t *testing.T) {
 	if out, _, _ := clear("--detach", "--except", "box-1"); strings.Contains(out, "box-1") || !strings.Contains(out, "  box-2 (detach): ") {
 		t.Errorf("some: %q", out)
 	}
-	if out, errOut, status := clear("--yes"); status != 0 || len(a.hosts) != 0 {
+	if out, errOut, status := clear("--yes"); status != 0 || len(a.hosts) != 0 || !strings.Contains(out, "box-1: it is being deleted") || !strings.HasSuffix(out, "No Hosts are left to delete.\n") {
 		t.Errorf("--yes: status %d, %d Hosts are left, %q %q", status, len(a.hosts), out, errOut)
 	}
 	if out, errOut, status := clear(); status != 0 {

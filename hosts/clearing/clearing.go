@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/hosts"
 	"github.com/bowline-k8s/bowline/hosts/replica"
-	"github.com/bowline-k8s/bowline/pod"
 )
 
 // Clearing is the removal of many Host objects.
@@ -34,14 +32,30 @@ type Clearing struct {
 	Except   []string
 	Detach   bool
 	Pause    time.Duration // between two polls
-	Out      io.Writer
+	// Report gets each change that Run sees; nil: none is reported. Run calls it from its own
+	// goroutine.
+	Report func(Change)
 	// agreed are the Hosts that the user agreed to delete. Nil: the user was not asked, and all are
 	// deleted, including those created meanwhile.
 	agreed map[types.UID]bool
 }
 
-// Confirm lists what will be deleted, and asks the user.
-func (c *Clearing) Confirm(ctx context.Context, agrees func(ctx context.Context, question, instead string) error) error {
+// Change is one change of a Host's removal, or a failed attempt.
+type Change struct {
+	Host string
+	Now  string // progress of the removal, in words
+	Err  error  // of an attempt that will be retried; Host and Now are empty
+}
+
+// Due is a Host that will be deleted.
+type Due struct {
+	Name, Endpoint string
+	Policy         v1alpha1.DeletionPolicy // that applies
+}
+
+// Confirm passes the Hosts that will be deleted to agrees, unless there are none. Run then deletes
+// these alone.
+func (c *Clearing) Confirm(ctx context.Context, agrees func(context.Context, []Due) error) error {
 	items, err := c.due(ctx)
 	if err != nil {
 		return err
@@ -50,21 +64,27 @@ func (c *Clearing) Confirm(ctx context.Context, agrees func(ctx context.Context,
 	if len(items) == 0 {
 		return nil
 	}
-	fmt.Fprintln(c.Out, "These Hosts will be deleted:")
+	var list []Due
 	for i := range items {
 		policy := items[i].Spec.DeletionPolicy
 		if c.Detach {
 			policy = v1alpha1.DeletionDetach
 		}
-		fmt.Fprintf(c.Out, "  %s (%s): %s\n", items[i].Name, cmp.Or(policy, v1alpha1.DeletionDrain), pod.Printable(items[i].Spec.Endpoint))
+		list = append(list, Due{items[i].Name, items[i].Spec.Endpoint, cmp.Or(policy, v1alpha1.DeletionDrain)})
 	}
-	if err := agrees(ctx, "Delete them?", "nothing was deleted; answer y at a terminal, or set --yes"); err != nil {
+	if err := agrees(ctx, list); err != nil {
 		return err
 	}
 	for i := range items {
 		c.agreed[items[i].UID] = true
 	}
 	return nil
+}
+
+func (c *Clearing) report(change Change) {
+	if c.Report != nil {
+		c.Report(change)
+	}
 }
 
 // due returns the Hosts to delete; none if the cluster does not have the resource.
@@ -84,19 +104,18 @@ func (c *Clearing) due(ctx context.Context) ([]v1alpha1.Host, error) {
 // Run deletes the Hosts and waits until they are gone. It retries errors until ctx ends, because a
 // Helm hook runs only once.
 func (c *Clearing) Run(ctx context.Context) error {
-	said := map[string]string{}
+	shown, failed := map[string]string{}, "" // the last progress of each Host, and the last error
 	for {
-		left, err := c.look(ctx, said)
+		left, err := c.look(ctx, shown)
 		if err == nil && len(left) == 0 {
-			fmt.Fprintln(c.Out, "No Hosts are left to delete.")
 			return nil
 		}
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			return err
 		}
-		if err != nil && ctx.Err() == nil && said[""] != err.Error() {
-			said[""] = err.Error()
-			fmt.Fprintf(c.Out, "Will retry: %v\n", err)
+		if err != nil && ctx.Err() == nil && failed != err.Error() {
+			failed = err.Error()
+			c.report(Change{Err: err})
 		}
 		select {
 		case <-time.After(c.Pause):
@@ -108,15 +127,15 @@ func (c *Clearing) Run(ctx context.Context) error {
 		}
 		var faults []error
 		for _, h := range left {
-			faults = append(faults, fmt.Errorf("the Host %s is not gone: %s", h, said[h]))
+			faults = append(faults, fmt.Errorf("the Host %s is not gone: %s", h, shown[h]))
 		}
 		return errors.Join(append(faults, errors.New("the removal continues as long as Bowline runs; --detach leaves the hosts as they are"))...)
 	}
 }
 
-// look takes the next step for each Host, prints what changed, and returns the names of those that
+// look takes the next step for each Host, reports what changed, and returns the names of those that
 // still exist.
-func (c *Clearing) look(ctx context.Context, said map[string]string) ([]string, error) {
+func (c *Clearing) look(ctx context.Context, shown map[string]string) ([]string, error) {
 	items, err := c.due(ctx)
 	if err != nil {
 		return nil, err
@@ -130,9 +149,9 @@ func (c *Clearing) look(ctx context.Context, said map[string]string) ([]string, 
 			faults = append(faults, fmt.Errorf("the Host %s: %w", h.Name, err))
 			continue
 		}
-		if now := removalOf(h); now != said[h.Name] {
-			said[h.Name] = now
-			fmt.Fprintf(c.Out, "%s: %s\n", h.Name, pod.Printable(now))
+		if now := removalOf(h); now != shown[h.Name] {
+			shown[h.Name] = now
+			c.report(Change{Host: h.Name, Now: now})
 		}
 	}
 	return left, errors.Join(faults...)
@@ -172,12 +191,12 @@ func removalOf(h *v1alpha1.Host) string {
 	return ready.Reason + ": " + ready.Message
 }
 
-// DropLeases deletes the Leases of replicas that have ended. They could not do it themselves: the
-// chart's RBAC is removed with the chart.
-func DropLeases(ctx context.Context, leases coordinationv1client.LeaseInterface, out io.Writer) error {
+// DropLeases deletes the Leases of replicas that have ended, and returns their names. The replicas
+// could not do it themselves: the chart's RBAC is removed with the chart.
+func DropLeases(ctx context.Context, leases coordinationv1client.LeaseInterface) (dropped []string, err error) {
 	list, err := leases.List(ctx, metav1.ListOptions{LabelSelector: replica.KindLabel})
 	if err != nil {
-		return fmt.Errorf("list the Leases: %w", err)
+		return nil, fmt.Errorf("list the Leases: %w", err)
 	}
 	var faults []error
 	for i := range list.Items {
@@ -186,7 +205,7 @@ func DropLeases(ctx context.Context, leases coordinationv1client.LeaseInterface,
 			faults = append(faults, fmt.Errorf("delete the Lease %s: %w", name, err))
 			continue
 		}
-		fmt.Fprintf(out, "Deleted the Lease %s.\n", name)
+		dropped = append(dropped, name)
 	}
-	return errors.Join(faults...)
+	return dropped, errors.Join(faults...)
 }

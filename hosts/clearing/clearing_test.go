@@ -1,7 +1,6 @@
 package clearing
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -91,25 +90,36 @@ func newSomeHosts(names ...string) *someHosts {
 }
 
 func TestHostClear(t *testing.T) {
-	clear := func(t *testing.T, s *someHosts, c Clearing, limit time.Duration) (string, error) {
+	clear := func(t *testing.T, s *someHosts, c Clearing, limit time.Duration) ([]string, error) {
 		t.Helper()
-		var out bytes.Buffer
-		c.Hosts, c.Out, c.Pause = s, &out, time.Second
+		var seen []string
+		c.Hosts, c.Pause = s, time.Second
+		c.Report = func(c Change) {
+			if c.Err != nil {
+				seen = append(seen, "error: "+c.Err.Error())
+				return
+			}
+			seen = append(seen, c.Host+": "+c.Now)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		err := c.Run(ctx)
-		return out.String(), err
+		return seen, err
 	}
 	t.Run("all go", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSomeHosts("a", "b")
 			s.fault = errors.New("the API server is away")
-			out, err := clear(t, s, Clearing{}, time.Minute)
+			seen, err := clear(t, s, Clearing{}, time.Minute)
 			if err != nil || len(s.items) != 0 || !slices.Equal(s.deleted, []string{"a", "b"}) || s.patched != nil {
 				t.Fatalf("err %v, left %d, deleted %v, patched %v", err, len(s.items), s.deleted, s.patched)
 			}
-			if !strings.Contains(out, "Will retry: list the Hosts: the API server is away") || strings.Count(out, "b: Draining: 2 pods are ending\n") != 1 {
-				t.Errorf("it said\n%s", out)
+			count := map[string]int{}
+			for _, line := range seen {
+				count[line]++
+			}
+			if count["error: list the Hosts: the API server is away"] != 1 || count["b: Draining: 2 pods are ending"] != 1 {
+				t.Errorf("it reported %q", seen)
 			}
 		})
 	})
@@ -157,23 +167,22 @@ func TestDropLeases(t *testing.T) {
 		_, err := client.CoordinationV1().Leases("bowline").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
 		testutil.Must(t, err)
 	}
-	var out bytes.Buffer
-	testutil.Must(t, DropLeases(t.Context(), client.CoordinationV1().Leases("bowline"), &out))
+	dropped, err := DropLeases(t.Context(), client.CoordinationV1().Leases("bowline"))
+	testutil.Must(t, err)
 	left, err := client.CoordinationV1().Leases("bowline").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(left.Items) != 1 || left.Items[0].Name != "another" || strings.Count(out.String(), "Deleted the Lease") != 2 {
-		t.Errorf("left %v, %v; said %q", left.Items, err, out.String())
+	if err != nil || len(left.Items) != 1 || left.Items[0].Name != "another" || len(dropped) != 2 {
+		t.Errorf("left %v, %v; dropped %q", left.Items, err, dropped)
 	}
 }
 
 // Without a yes nothing is agreed to.
 func TestHostClearConfirm(t *testing.T) {
 	for _, want := range []error{nil, errors.New("no")} {
-		var out bytes.Buffer
-		asked := ""
-		c := Clearing{Hosts: newSomeHosts("a"), Out: &out}
-		err := c.Confirm(t.Context(), func(_ context.Context, question, _ string) error { asked = question; return want })
-		if err != want || asked != "Delete them?" || !strings.Contains(out.String(), "  a (drain): ") || (len(c.agreed) == 1) != (want == nil) {
-			t.Errorf("%v: %v, asked %q, printed %q, agreed to %v", want, err, asked, out.String(), c.agreed)
+		var asked []Due
+		c := Clearing{Hosts: newSomeHosts("a")}
+		err := c.Confirm(t.Context(), func(_ context.Context, all []Due) error { asked = all; return want })
+		if err != want || !slices.Equal(asked, []Due{{Name: "a", Policy: v1alpha1.DeletionDrain}}) || (len(c.agreed) == 1) != (want == nil) {
+			t.Errorf("%v: %v, asked about %v, agreed to %v", want, err, asked, c.agreed)
 		}
 	}
 }
@@ -183,9 +192,8 @@ func TestHostClearDeletesWhatWasAgreedTo(t *testing.T) {
 	for _, before := range [][]string{{"a"}, {}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSomeHosts(before...)
-			var out bytes.Buffer
-			c := Clearing{Hosts: s, Out: &out, Pause: time.Second}
-			testutil.Must(t, c.Confirm(t.Context(), func(context.Context, string, string) error { return nil }))
+			c := Clearing{Hosts: s, Pause: time.Second}
+			testutil.Must(t, c.Confirm(t.Context(), func(context.Context, []Due) error { return nil }))
 			s.items = append(s.items, newSomeHosts("made-meanwhile").items...)
 			if err := c.Run(t.Context()); err != nil || !slices.Equal(s.deleted, before) {
 				t.Errorf("deleted %v of %v: %v", s.deleted, before, err)
