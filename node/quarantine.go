@@ -2,8 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -20,14 +18,8 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/provider"
+	"github.com/bowline-k8s/bowline/readiness"
 )
-
-// hostQuarantined is the node's condition for a host that exceeded a budget. A node whose host
-// never did does not have the condition.
-const hostQuarantined v1.NodeConditionType = "HostQuarantined"
-
-// reasonQuarantined is the reason of Ready during a quarantine, and of its event.
-const reasonQuarantined = "HostQuarantined"
 
 // quarantine reports to the cluster, once, that a host is quarantined.
 type quarantine struct {
@@ -117,26 +109,17 @@ func showQuarantine(ctx context.Context, client kubernetes.Interface, nodeName s
 	return writeQuarantine(ctx, client, nodeName, cause, true)
 }
 
-// writeQuarantine sets the condition, and Ready too if ready is set, and records the event.
-func writeQuarantine(ctx context.Context, client kubernetes.Interface, nodeName string, cause error, ready bool) error {
-	now := metav1.Now()
-	message := "the host is quarantined: " + cause.Error()
-	conditions := []v1.NodeCondition{{Type: hostQuarantined, Status: v1.ConditionTrue, Reason: budgetReason(cause), Message: message, LastHeartbeatTime: now, LastTransitionTime: now}}
-	if ready {
-		conditions = append(conditions, v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: reasonQuarantined, Message: message, LastHeartbeatTime: now, LastTransitionTime: now})
-	}
-	data, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
-	if err != nil {
-		return err
-	}
-	if _, err := client.CoreV1().Nodes().Patch(ctx, nodeName, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status"); err != nil {
+// writeQuarantine writes the conditions of the quarantine, and records the event.
+func writeQuarantine(ctx context.Context, client kubernetes.Interface, nodeName string, cause error, unmanaged bool) error {
+	now, conditions := metav1.Now(), readiness.Quarantined(cause, unmanaged)
+	if err := provider.PatchConditions(ctx, client, nodeName, now, conditions); err != nil {
 		return fmt.Errorf("show that the host of node %s is quarantined: %w", nodeName, err)
 	}
 	event := &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", nodeName, now.UnixNano()), Namespace: metav1.NamespaceDefault},
 		// As a kubelet refers to its node, so that kubectl describe finds the event.
 		InvolvedObject: v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: nodeName, UID: types.UID(nodeName)},
-		Type:           v1.EventTypeWarning, Reason: reasonQuarantined, Message: message,
+		Type:           v1.EventTypeWarning, Reason: readiness.ReasonQuarantined, Message: conditions[0].Message,
 		Source:         v1.EventSource{Component: "kubelet", Host: nodeName},
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
@@ -146,21 +129,9 @@ func writeQuarantine(ctx context.Context, client kubernetes.Interface, nodeName 
 	return nil
 }
 
-// budgetReason returns the condition's reason, from the budget's name.
-func budgetReason(cause error) string {
-	var e *budget.ExceededError
-	if errors.As(cause, &e) {
-		return "Budget" + e.Kind.String()
-	}
-	return reasonQuarantined
-}
-
-// endQuarantine sets the condition to False if the Node has it: the host is managed again.
+// endQuarantine takes the condition of a quarantine back: the host is managed again.
 func (n *Node) endQuarantine(node *v1.Node) {
-	for _, c := range node.Status.Conditions {
-		if c.Type == hostQuarantined && c.Status == v1.ConditionTrue {
-			n.node.SetCondition(provider.Condition{Type: hostQuarantined, Status: v1.ConditionFalse,
-				Reason: "WithinBudget", Message: "the host is managed again"})
-		}
+	if c, ended := readiness.QuarantineEnded(node); ended {
+		n.node.SetCondition(c)
 	}
 }

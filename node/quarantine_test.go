@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider"
+	"github.com/bowline-k8s/bowline/readiness"
 )
 
 func TestQuarantineIsShown(t *testing.T) {
@@ -28,14 +29,14 @@ func TestQuarantineIsShown(t *testing.T) {
 	for _, c := range node.Status.Conditions {
 		got[c.Type] = c
 	}
-	if c := got[hostQuarantined]; c.Status != v1.ConditionTrue || c.Reason != "BudgetReplyBytes" || !strings.Contains(c.Message, "the reply to ListPodSandbox") {
+	if c := got[readiness.HostQuarantined]; c.Status != v1.ConditionTrue || c.Reason != "BudgetReplyBytes" || !strings.Contains(c.Message, "the reply to ListPodSandbox") {
 		t.Errorf("the condition is %+v", c)
 	}
-	if c := got[v1.NodeReady]; c.Status != v1.ConditionFalse || c.Reason != reasonQuarantined || len(got) != 3 {
+	if c := got[v1.NodeReady]; c.Status != v1.ConditionFalse || c.Reason != readiness.ReasonQuarantined || len(got) != 3 {
 		t.Errorf("the conditions are %+v", got)
 	}
 	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(events.Items) != 1 || events.Items[0].Reason != reasonQuarantined || events.Items[0].Type != v1.EventTypeWarning {
+	if err != nil || len(events.Items) != 1 || events.Items[0].Reason != readiness.ReasonQuarantined || events.Items[0].Type != v1.EventTypeWarning {
 		t.Errorf("the events are %+v, %v", events, err)
 	}
 

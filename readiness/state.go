@@ -1,6 +1,8 @@
-// Package readiness decides what a node's conditions Ready, LinkUp and NetworkUnavailable show. State
-// is pure; the goroutine of a Reporter owns one, and is the only writer of these conditions while the
-// driver runs.
+// Package readiness decides what a node's conditions Ready, LinkUp, NetworkUnavailable and
+// HostQuarantined show; no other package does. State and Quarantined are pure. Package provider
+// writes what they return: while the driver runs, the goroutine of a Reporter owns a State and sets
+// the conditions of the provider's node; for a quarantined host, which has no driver,
+// provider.PatchConditions writes them.
 package readiness
 
 import (
