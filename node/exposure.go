@@ -56,7 +56,7 @@ func newExposure(ctx context.Context, n *Node, port int, certificate getCertific
 				return
 			}
 			n.node.SetCondition(c)
-			klog.Background().WithValues("node", n.name).Info("The node's API at the machine's address", "exposed", c.Status, "reason", c.Reason, "message", c.Message)
+			klog.Background().WithValues("node", n.name).Info("KubeletExposed condition changed", "status", c.Status, "reason", c.Reason, "message", c.Message)
 		},
 	})
 	return e, err
@@ -131,14 +131,14 @@ func exposedCondition(address string, err error) provider.Condition {
 	var not *ssh.NotExposedError
 	switch {
 	case err == nil:
-		c.Status, c.Reason, c.Message = v1.ConditionTrue, "Listening", "the machine listens on "+address+" for the node"
+		c.Status, c.Reason, c.Message = v1.ConditionTrue, "Listening", "the host listens on "+address+" for the node"
 	case errors.As(err, &not):
 		c.Reason, c.Message = not.Reason, not.Error()
 	case errors.Is(err, relisten.ErrUnknown):
-		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "NotLooked", "the machine listens, and "+err.Error()
+		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "NotLooked", "the host listens, and "+err.Error()
 	case errors.Is(err, host.ErrUnreachable):
 		// Same message for the whole outage, so that the condition does not change.
-		c.Reason, c.Message = "Unreachable", "the machine does not listen on "+address+" before it is reached, and held, again"
+		c.Reason, c.Message = "Unreachable", "the host does not listen on "+address+" before it is reached, and held, again"
 	default:
 		c.Reason, c.Message = "NotListening", err.Error()
 	}

@@ -274,7 +274,7 @@ func (n *Node) adopt(ctx context.Context) {
 		// Nothing is decided before the first relist succeeds; the PLEG retries it.
 		log.Error(err, "Failed to list the running pods, will retry")
 	}
-	log.Info("Manages the host", "node", n.name, "pods", len(n.pleg.Cache().Known()), "foreignSandboxes", n.pleg.Cache().Foreign())
+	log.Info("Started managing the host", "node", n.name, "pods", len(n.pleg.Cache().Known()), "foreignSandboxes", n.pleg.Cache().Foreign())
 }
 
 // start runs a part of the node in a goroutine of its own. A part that ends, ends the node.
@@ -315,7 +315,7 @@ func (n *Node) startHost(part start) {
 		return n.held.Keep(ctx, ownership.Callbacks{Lost: n.lost, Reacquired: n.reacquired})
 	})
 	part("clock", n.clock.watch)
-	part("what the machine is", func(ctx context.Context) error { return n.seen.run(ctx, n.follow) })
+	part("facts of the host", func(ctx context.Context) error { return n.seen.run(ctx, n.follow) })
 	part("pod network", func(ctx context.Context) error { return n.podNetwork.deliver(ctx, n.runtime.UpdateRuntimeConfig) })
 	part("cgroups of the classes of service", n.parts.qos.Run)
 	part("garbage collection", n.parts.sweeper.Run)
@@ -324,10 +324,10 @@ func (n *Node) startHost(part start) {
 	part("eviction", n.parts.eviction.Run)
 	part("orphaned shims", n.shims.run)
 	if n.parts.shutdown != nil {
-		part("shutdown of the machine", n.parts.shutdown.Run)
+		part("shutdown of the host", n.parts.shutdown.Run)
 	}
 	if n.exposed != nil {
-		part("listening on the machine", n.exposed.listener.Run)
+		part("listening on the host", n.exposed.listener.Run)
 	}
 }
 

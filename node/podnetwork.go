@@ -54,11 +54,11 @@ func (c podNetwork) deliver(ctx context.Context, update func(context.Context, st
 			return nil
 		case err == nil:
 			taken, logged = wanted, ""
-			log.Info("The runtime has the node's pod network", "podCIDR", wanted)
+			log.Info("Set the runtime's pod CIDR", "podCIDR", wanted)
 		default:
 			if logged != wanted {
 				logged = wanted
-				log.Info("The runtime has not accepted the node's pod network yet", "podCIDR", wanted, "err", err)
+				log.Error(err, "Failed to set the runtime's pod CIDR, will retry", "podCIDR", wanted)
 			}
 			retry = time.After(networkRetry)
 		}

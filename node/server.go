@@ -69,7 +69,7 @@ func (n *Node) authentication(ctx context.Context) api.Authentication {
 		a.Tokens = n.cluster.Client.AuthenticationV1().TokenReviews()
 	}
 	if a.ClientCAs == "" {
-		klog.FromContext(ctx).Info("The API server uses a client certificate; without authentication.x509.clientCAFile it is not accepted, and kubectl logs and exec are refused")
+		klog.FromContext(ctx).Error(nil, "Client certificates are rejected: clientCAFile is not set", "node", n.name, "setting", "authentication.x509.clientCAFile", "refused", "kubectl logs and exec")
 	}
 	return a
 }

@@ -116,7 +116,7 @@ func (h *Holder) Keep(ctx context.Context, on Callbacks) error {
 		if on.Lost != nil {
 			on.Lost()
 		}
-		log.Info("Lost the host's lock together with the link; no changes are made on the host until it is held again")
+		log.Error(nil, "Lost the host lock; blocking calls until reacquired")
 		if err := h.Claim.Release(WithFenceBypass(ctx)); err != nil {
 			log.V(1).Info("Failed to release the lost lock", "err", err)
 		}
@@ -128,7 +128,7 @@ func (h *Holder) Keep(ctx context.Context, on Callbacks) error {
 			return err
 		}
 		h.Claim = claim
-		log.Info("Acquired the host's lock again")
+		log.Info("Reacquired the host lock")
 		if on.Reacquired != nil {
 			on.Reacquired()
 		}

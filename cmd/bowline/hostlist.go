@@ -48,7 +48,7 @@ func hostRemoveCommand() *cobra.Command {
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "remove NAME",
-		Short: "Take a machine out of the cluster: delete its Host object",
+		Short: "Remove a host from the cluster: delete its Host object",
 		Long: `Delete a Host, and the Secret and the RBAC objects that "host add" created for it, and
 show the progress. Bowline drains the node and removes its pods from the host. With
 --detach, or if the Host's deletionPolicy says so, the pods keep running on the host and

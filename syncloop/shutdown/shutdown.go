@@ -144,7 +144,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		switch {
 		case err.Error() == logged:
 		case absent && !ever:
-			log.Info("The host has no logind to delay a shutdown: pods are not stopped gracefully before it", "err", err)
+			log.Info("Host has no systemd-logind; graceful shutdown is disabled", "err", err)
 		default:
 			log.Error(err, "Failed to watch for a shutdown of the host, will retry")
 		}
@@ -168,5 +168,5 @@ func (m *Manager) logDelay(ctx context.Context, s Session) {
 		log.Error(nil, "The host's shutdown delay is shorter than the grace periods", "waits", s.Delay(), "needed", need)
 		return
 	}
-	log.V(1).Info("A shutdown of the host waits for its pods", "waits", s.Delay(), "needed", need)
+	log.V(1).Info("Holding the shutdown inhibitor", "waits", s.Delay(), "needed", need)
 }

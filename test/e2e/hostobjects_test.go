@@ -95,7 +95,7 @@ func TestHostObjects(t *testing.T) {
 	p.lockIsFree("host2")
 
 	p.pod("at-the-end", "host1")
-	equal(t, "times that it took host1, of the file", p.lines("Manages the host", `host="host1"`), 1)
+	equal(t, "times that it took host1, of the file", p.lines("Started managing the host", `host="host1"`), 1)
 }
 
 // account makes a service account with the rights of docs/hosts.md, and to the Secrets, whose names

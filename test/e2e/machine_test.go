@@ -61,7 +61,7 @@ func TestAnotherMachine(t *testing.T) {
 	}
 	first := p.machine("host2")
 	equal(t, "the record", record(), first)
-	equal(t, "times that it took the machine", p.lines("Manages the host", `host="host2"`), 1)
+	equal(t, "times that it took the machine", p.lines("Started managing the host", `host="host2"`), 1)
 
 	runs := p.running("host2", "stays")
 	if len(runs) != 1 {

@@ -165,7 +165,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 	p.wires["host2"].Restore()
 	p.ready("host2", other)
 
-	taken := p.lines("Manages the host", `host="host2"`)
+	taken := p.lines("Started managing the host", `host="host2"`)
 	p.edit(first, strings.Replace(changed, "maxPods: 13", "maxPods: many", 1))
 	p.says("is invalid; the previous configuration stays in use", p.file, "hosts[1].maxPods")
 	p.edit(first, changed, strings.Replace(changed, "nodeName: host2", "nodeName: host3", 1))
@@ -173,7 +173,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 	testutil.Must(t, os.Remove(p.file))
 	p.says("Failed to read the configuration file", p.file)
 	p.pod("by-a-wrong-file", "host2")
-	equal(t, "times that it took host2, in spite of the wrong files", p.lines("Manages the host", `host="host2"`), taken)
+	equal(t, "times that it took host2, in spite of the wrong files", p.lines("Started managing the host", `host="host2"`), taken)
 
 	ended := p.lines("The host's driver stopped", `host="host2"`)
 	p.edit(first)
@@ -207,7 +207,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 	if !p.bowline.Running() || p.bowline.PID() != pid {
 		t.Error("the process has changed")
 	}
-	equal(t, "times that it took host1", p.lines("Manages the host", `host="host1"`), 1)
+	equal(t, "times that it took host1", p.lines("Started managing the host", `host="host1"`), 1)
 	// A claim is taken again with the link, which an overloaded machine may lose.
 	if p.lines("The link to the machine is down", `host="host1"`) > 0 {
 		t.Log("host1's link was down for a while")

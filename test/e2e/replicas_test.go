@@ -171,7 +171,7 @@ func TestReplicas(t *testing.T) {
 // manages reports whether a process's log shows that it has taken a machine since it last got it.
 func manages(log, machine string) bool {
 	given := strings.LastIndex(log, fmt.Sprintf("Acquired the host\" host=%q", machine))
-	return given >= 0 && len(linesOf(log[given:], "Manages the host", fmt.Sprintf("host=%q", machine))) > 0
+	return given >= 0 && len(linesOf(log[given:], "Started managing the host", fmt.Sprintf("host=%q", machine))) > 0
 }
 
 // linesOf are the lines with all words.
