@@ -21,10 +21,10 @@ const lonely = 20 * time.Second
 // wait follows a Host until its node is Ready. When ctx ends, the error says what is missing.
 func (e *Editor) wait(ctx context.Context, h *v1alpha1.Host) error {
 	e.step("Waiting for the node %s to become Ready.", nodeName(h))
-	said := map[string]string{}
+	shown := map[string]string{}
 	stepOnce := func(about, text string) {
-		if text != "" && said[about] != text {
-			said[about] = text
+		if text != "" && shown[about] != text {
+			shown[about] = text
 			e.step("%s", text)
 		}
 	}

@@ -94,7 +94,7 @@ func checkNetwork(see service, status *runtimeapi.RuntimeStatus, c cni) Line {
 			missing = append(missing, p)
 		}
 	}
-	found := "not ready: " + said(cond)
+	found := "not ready: " + conditionText(cond)
 	switch {
 	case cond.GetStatus() && c.loaded && len(missing) > 0:
 		// containerd reads the configuration, but searches the plugins only for the first pod.

@@ -80,7 +80,7 @@ func checkRuntime(see service, v *runtimeapi.VersionResponse, status *runtimeapi
 		return Line{Failure, Runtime, name + " is older than 1.6", "install containerd 1.6 or later"}
 	}
 	if c := condition(status, runtimeapi.RuntimeReady); c != nil && !c.GetStatus() {
-		return Line{Failure, Runtime, name + " is not ready: " + said(c), see.logs()}
+		return Line{Failure, Runtime, name + " is not ready: " + conditionText(c), see.logs()}
 	}
 	return ok(Runtime, "%s, CRI v1, ready", name)
 }
@@ -107,7 +107,7 @@ func condition(s *runtimeapi.RuntimeStatus, kind string) *runtimeapi.RuntimeCond
 	return nil
 }
 
-func said(c *runtimeapi.RuntimeCondition) string {
+func conditionText(c *runtimeapi.RuntimeCondition) string {
 	if c.GetMessage() == "" {
 		return c.GetReason()
 	}

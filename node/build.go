@@ -204,7 +204,7 @@ func (n *Node) buildNode(ctx context.Context) error {
 // observeNode handles a new version of the Node object.
 func (n *Node) observeNode(node *v1.Node) {
 	n.podNetwork.offer(node)
-	n.takeBack(node)
+	n.resetExposed(node)
 	n.static.see(node)
 	n.identity.See(node)
 	if provider.CheckOwn(node) == nil {

@@ -32,7 +32,7 @@ const kubeletExposed v1.NodeConditionType = v1alpha1.ConditionKubeletExposed
 // for a node without that.
 type exposure struct {
 	listener *relisten.Listener
-	said     atomic.Pointer[provider.Condition] // the last condition set; nil before the first
+	last     atomic.Pointer[provider.Condition] // the last condition set; nil before the first
 }
 
 // newExposure creates the listener, which listens once it runs. certificate returns the node's
@@ -52,7 +52,7 @@ func newExposure(ctx context.Context, n *Node, port int, certificate getCertific
 		Reconnect: n.host.Expose.ReconnectExposure,
 		OnResult: func(err error) {
 			c := exposedCondition(address(), err)
-			if before := e.said.Swap(&c); before != nil && *before == c {
+			if before := e.last.Swap(&c); before != nil && *before == c {
 				return
 			}
 			n.node.SetCondition(c)
@@ -80,7 +80,7 @@ func (e *exposure) report() *hosts.Exposed {
 	if e == nil {
 		return nil
 	}
-	c := e.said.Load()
+	c := e.last.Load()
 	if c == nil {
 		return nil
 	}
@@ -148,9 +148,9 @@ func exposedCondition(address string, err error) provider.Condition {
 	return c
 }
 
-// takeBack resets the KubeletExposed condition that an earlier run with kubeletExposure host left
+// resetExposed resets the KubeletExposed condition that an earlier run with kubeletExposure host left
 // on the Node.
-func (n *Node) takeBack(seen *v1.Node) {
+func (n *Node) resetExposed(seen *v1.Node) {
 	if n.exposed != nil {
 		return
 	}

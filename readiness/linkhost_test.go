@@ -14,9 +14,9 @@ import (
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// TestDriveEndsWithItsMachine: a driver ends when another machine answers in place of its own, even
+// TestReporterEndsForAnotherMachine: a driver ends when another machine answers in place of its own, even
 // with a pinned key. The next driver runs the recognition.
-func TestDriveEndsWithItsMachine(t *testing.T) {
+func TestReporterEndsForAnotherMachine(t *testing.T) {
 	server := sshtest.Run(t)
 	m, err := connect.Open(t.Context(), &config.Host{
 		Name: "box", NodeName: "box", HostObject: "box", Endpoint: server.URL("/run/none.sock"), RootDirectory: t.TempDir(),

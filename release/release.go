@@ -271,12 +271,12 @@ func (r *Release) undoPreparation(ctx context.Context, record *prepare.Record) (
 		kept = append(kept, u.Kept...)
 	}
 	undo(false)
-	letGo, cancel := context.WithTimeout(ctx, time.Minute)
+	releaseCtx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := r.holder.Claim.Release(letGo); err != nil {
+	if err := r.holder.Claim.Release(releaseCtx); err != nil {
 		return kept, err
 	}
-	if err := r.machine.UndoShared(letGo, r.Cfg.RootDirectory); err != nil {
+	if err := r.machine.UndoShared(releaseCtx, r.Cfg.RootDirectory); err != nil {
 		return kept, err
 	}
 	undo(true)

@@ -86,10 +86,10 @@ func (s *Session) listen(account *budget.Account) {
 		word, ours := strings.CutPrefix(line, s.nonce+" ")
 		switch {
 		case ours && word == "ended":
-			s.err = fmt.Errorf("the monitor of logind's signals has ended: %s", s.said())
+			s.err = fmt.Errorf("the monitor of logind's signals has ended: %s", s.lastLine())
 			return
 		case ours && !s.wasAsked():
-			s.err = fmt.Errorf("the inhibitor of shutdowns is lost: %s: %s", word, s.said())
+			s.err = fmt.Errorf("the inhibitor of shutdowns is lost: %s: %s", word, s.lastLine())
 			return
 		case ours:
 			select {
@@ -105,11 +105,11 @@ func (s *Session) listen(account *budget.Account) {
 		}
 	}
 	if s.err = out.Err(); s.err == nil {
-		s.err = fmt.Errorf("the watch for a shutdown has ended: %s: %w", s.said(), io.EOF)
+		s.err = fmt.Errorf("the watch for a shutdown has ended: %s: %w", s.lastLine(), io.EOF)
 	}
 }
 
-func (s *Session) said() string {
+func (s *Session) lastLine() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
@@ -170,7 +170,7 @@ func (s *Session) ask(ctx context.Context, what, want string) error {
 			sent = nil
 		case word := <-s.words:
 			if word != want {
-				return fmt.Errorf("%s the inhibitor of shutdowns: %s: %s", what, word, s.said())
+				return fmt.Errorf("%s the inhibitor of shutdowns: %s: %s", what, word, s.lastLine())
 			}
 			return nil
 		case <-s.ended:

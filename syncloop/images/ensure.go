@@ -240,7 +240,7 @@ func (m *Manager) pullFailed(p *v1.Pod, c *v1.Container, backoffKey string, err 
 
 // classify recognizes two causes that a runtime names at the beginning of its error.
 func classify(image string, err error) (reason, message string) {
-	text, _ := said(err)
+	text, _ := runtimeAnswer(err)
 	for _, known := range []struct{ reason, why string }{
 		{ReasonRegistry, "the registry is unavailable"},
 		{ReasonSignature, "the signature validation failed"},
@@ -267,8 +267,8 @@ func (m *Manager) lost(ctx context.Context, err error) bool {
 	return reason == ReasonPull && m.cfg.Transport(err)
 }
 
-// said returns the runtime's message and code; OK: the error is not from the runtime.
-func said(err error) (string, codes.Code) {
+// runtimeAnswer returns the runtime's message and code; OK: the error is not from the runtime.
+func runtimeAnswer(err error) (string, codes.Code) {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		if answer, ok := e.(interface{ GRPCStatus() *status.Status }); ok {
 			return answer.GRPCStatus().Message(), answer.GRPCStatus().Code()
@@ -280,7 +280,7 @@ func said(err error) (string, codes.Code) {
 // words is the runtime's error text as on other nodes: with the code of its answer, unless that
 // says nothing.
 func words(err error) string {
-	text, code := said(err)
+	text, code := runtimeAnswer(err)
 	if code == codes.OK || code == codes.Unknown {
 		return text
 	}

@@ -114,7 +114,7 @@ func parseFormat(res host.Result) (string, error) {
 	case res.ExitCode == 2 && len(strings.TrimSpace(string(res.Stdout))) == 0:
 		return "", nil
 	case res.ExitCode != 0:
-		return "", fmt.Errorf("blkid: exit status %d: %s", res.ExitCode, said(res))
+		return "", fmt.Errorf("blkid: exit status %d: %s", res.ExitCode, outputLine(res))
 	}
 	format := ""
 	for line := range strings.Lines(string(res.Stdout)) {
@@ -142,7 +142,7 @@ func (m *Manager) format(ctx context.Context, device, fsType string) error {
 	}
 	res, err := m.cfg.Host.Run(ctx, host.Command{Args: append(args, device), Timeout: repairTime})
 	if err == nil && res.ExitCode != 0 {
-		err = fmt.Errorf("exit status %d: %s", res.ExitCode, said(res))
+		err = fmt.Errorf("exit status %d: %s", res.ExitCode, outputLine(res))
 	}
 	if err != nil {
 		return fmt.Errorf("format of disk %q failed: type:(%q): %w", device, fsType, err)
@@ -161,13 +161,13 @@ func (m *Manager) repair(ctx context.Context, device string) error {
 	case errors.Is(err, host.ErrUnreachable), ctx.Err() != nil:
 		return fmt.Errorf("check the file system on %s: %w", device, err)
 	case err == nil && res.ExitCode == fsckUncorrected:
-		return fmt.Errorf("'fsck' found errors on device %s but could not correct them: %s", device, said(res))
+		return fmt.Errorf("'fsck' found errors on device %s but could not correct them: %s", device, outputLine(res))
 	}
 	return nil
 }
 
-// said is a program's output in one line.
-func said(res host.Result) string {
+// outputLine is a program's output in one line.
+func outputLine(res host.Result) string {
 	line := strings.Join(strings.Fields(string(res.Stdout)+" "+string(res.Stderr)), " ")
 	return strings.ToValidUTF8(line[:min(len(line), 1000)], "?")
 }
