@@ -72,6 +72,7 @@ var rules = []rule{
 	direct("hosts/replica", []string{module + "/hosts", module + "/pool", module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/..."}, "which replica owns a host depends neither on its configuration nor on how it is managed"),
 	direct("drain", []string{module + "/..."}, "a node is drained through the API server alone"),
 	direct("kubeclient", []string{module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config"}, "a client concerns the API server alone"),
+	direct("logonce", []string{module + "/...", "k8s.io/klog/...", "time"}, "what was logged before decides about nothing else"),
 	direct("notify", []string{module + "/..."}, "a signal carries nothing"),
 	direct("cluster", []string{module + "/connect", module + "/node", module + "/ownership", module + "/host/ssh/...", module + "/host/local", module + "/pool"}, "which cluster answers does not depend on the way to the host"),
 	direct("ownership", []string{module + "/connect", module + "/node", module + "/provider/...", module + "/pool", "k8s.io/client-go/..."}, "who owns a host is decided on the host, before anything of a node"),
@@ -93,9 +94,12 @@ var shared = map[string]string{
 	"admit":     "the allocation manager decides by it, and a worker on what is added to its pod later",
 }
 
-// clock may be imported where a rule bans the whole module, unless the rule names it, because it
-// only concerns time.
-const clock = module + "/wall"
+// Two packages may be imported where a rule bans the whole module, unless the rule names them: one
+// only concerns time, the other only what was logged before.
+const (
+	clock   = module + "/wall"
+	logonce = module + "/logonce"
+)
 
 // TestImports: a part of syncloop is a directory below it. Parts do not import each other, so that
 // each can be read alone.
@@ -144,7 +148,7 @@ func violations(imports map[string][]string, rules []rule, shared map[string]str
 					continue
 				}
 				for _, b := range r.banned {
-					if matches(imp, b) && imp != module+"/"+short && (imp != clock || b == clock) {
+					if matches(imp, b) && imp != module+"/"+short && (imp != clock && imp != logonce || b == imp) {
 						found = append(found, short+" imports "+imp+via+": "+r.why)
 					}
 				}

@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/logonce"
 	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
@@ -61,7 +62,7 @@ func OwnedAs(machine host.Files, cfg *config.Host, nodeName string) func(context
 // its pods keep running, as with a kubelet. If no witness decides, the running pods may; runtime
 // lists them.
 func (c *Connection) WaitForAPIServer(ctx context.Context, nodeName string, runtime owner.Runtime) error {
-	var refusal string
+	var refusal logonce.Failure
 	retry := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 10 * time.Second}
 	for {
 		select {
@@ -84,8 +85,7 @@ func (c *Connection) WaitForAPIServer(ctx context.Context, nodeName string, runt
 			klog.FromContext(ctx).V(1).Info("Could not check yet whether the API server belongs to this node's cluster, will retry", "err", err)
 			continue
 		case err != nil && isRefusal(err):
-			if said := err.Error(); said != refusal {
-				refusal = said
+			if refusal.Changed(err) {
 				klog.FromContext(ctx).Error(err, "The API server refuses this node, will retry")
 			}
 			continue

@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/logonce"
 )
 
 // Removal is a request to remove a Host.
@@ -135,7 +136,8 @@ func (e *Editor) dropSecret(ctx context.Context, s *v1.Secret) error {
 
 // gone waits until the Host is gone, and shows what its deletion waits for.
 func (e *Editor) gone(ctx context.Context, h *v1alpha1.Host) error {
-	said := ""
+	said, waits := "", ""
+	var failure logonce.Failure
 	for {
 		now, err := e.Hosts.Get(ctx, h.Name)
 		switch {
@@ -143,13 +145,14 @@ func (e *Editor) gone(ctx context.Context, h *v1alpha1.Host) error {
 		case apierrors.IsNotFound(err) || err == nil && now.UID != h.UID:
 			return nil
 		case err != nil:
-			if text := fmt.Sprintf("Cannot read the Host, will retry: %v", err); text != said {
-				said = text
-				e.step("%s", text)
+			if failure.Changed(err) {
+				said, waits = fmt.Sprintf("Cannot read the Host, will retry: %v", err), ""
+				e.step("%s", said)
 			}
 		default:
-			if text := awaited(now); text != said {
-				said = text
+			failure = logonce.Failure{}
+			if text := awaited(now); text != waits {
+				said, waits = text, text
 				e.step("%s", text)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/logonce"
 )
 
 // stateLog logs when something starts to fail, fails with another error, or works again, and
@@ -14,23 +16,18 @@ type stateLog struct {
 	again func() // called when it works again; may be nil, must not block
 
 	mu   sync.Mutex
-	last string
+	last logonce.Failure
 }
 
 func (s *stateLog) note(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return // we are being stopped
 	}
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
 	s.mu.Lock()
-	before := s.last
-	s.last = text
+	changed := s.last.Changed(err)
 	s.mu.Unlock()
 	switch {
-	case before == text:
+	case !changed:
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Cannot "+s.what+"; retrying")
 	default:

@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/hosts"
 	"github.com/bowline-k8s/bowline/hosts/replica"
+	"github.com/bowline-k8s/bowline/logonce"
 )
 
 // Clearing is the removal of many Host objects.
@@ -104,7 +105,8 @@ func (c *Clearing) due(ctx context.Context) ([]v1alpha1.Host, error) {
 // Run deletes the Hosts and waits until they are gone. It retries errors until ctx ends, because a
 // Helm hook runs only once.
 func (c *Clearing) Run(ctx context.Context) error {
-	shown, failed := map[string]string{}, "" // the last progress of each Host, and the last error
+	shown := map[string]string{} // the last progress of each Host
+	var failed logonce.Failure
 	for {
 		left, err := c.look(ctx, shown)
 		if err == nil && len(left) == 0 {
@@ -113,8 +115,7 @@ func (c *Clearing) Run(ctx context.Context) error {
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			return err
 		}
-		if err != nil && ctx.Err() == nil && failed != err.Error() {
-			failed = err.Error()
+		if err != nil && ctx.Err() == nil && failed.Changed(err) {
 			c.report(Change{Err: err})
 		}
 		select {

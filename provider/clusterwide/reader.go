@@ -15,6 +15,8 @@ import (
 	nodelisters "k8s.io/client-go/listers/node/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/logonce"
 )
 
 // reader reads one kind for one node.
@@ -87,7 +89,7 @@ func (r *reader) Run(ctx context.Context, c Cluster, client kubernetes.Interface
 // allowed waits until the node's own client has read one object, with an informer's back-off. It
 // returns false if ctx ends first.
 func (r *reader) allowed(ctx context.Context, client kubernetes.Interface) bool {
-	said := ""
+	var logged logonce.Failure
 	retry := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 30 * time.Second}
 	for {
 		err := r.one(ctx, client)
@@ -96,8 +98,7 @@ func (r *reader) allowed(ctx context.Context, client kubernetes.Interface) bool 
 			return false
 		case err == nil:
 			return true
-		case err.Error() != said:
-			said = err.Error()
+		case logged.Changed(err):
 			klog.FromContext(ctx).Error(err, "Failed to read from the node's cluster, will retry", "objects", r.kind.name)
 		}
 		select {

@@ -21,6 +21,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/logonce"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -61,8 +62,8 @@ type Config struct {
 // Manager maintains the mirror pods. Only Run touches its fields.
 type Manager struct {
 	cfg    Config
-	faults map[types.UID]string // last reported, by static pod
-	waits  map[string]*backoff  // by namespace and name, so that a refused mirror pod delays no other
+	faults map[types.UID]logonce.Failure // last reported, by static pod
+	waits  map[string]*backoff           // by namespace and name, so that a refused mirror pod delays no other
 }
 
 // backoff is that of a mirror pod that could not be created or deleted.
@@ -88,7 +89,7 @@ func New(c Config) (*Manager, error) {
 	if c.Silent == nil {
 		c.Silent = func() bool { return false }
 	}
-	return &Manager{cfg: c, faults: map[types.UID]string{}, waits: map[string]*backoff{}}, nil
+	return &Manager{cfg: c, faults: map[types.UID]logonce.Failure{}, waits: map[string]*backoff{}}, nil
 }
 
 // Run maintains the mirror pods until ctx ends.
@@ -166,11 +167,11 @@ func (m *Manager) act(ctx context.Context, a action) error {
 		delete(m.faults, a.static.UID)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 		// The API server refuses the object itself; a retry alone does not help.
-		if m.faults[a.static.UID] != err.Error() {
-			m.faults[a.static.UID] = err.Error()
-			if !apierrors.IsAlreadyExists(err) { // mostly the watch is just behind
-				m.cfg.Event("FailedMirrorPod", fmt.Sprintf("Static pod %s/%s runs, but the API server accepts no mirror pod for it: %v", a.static.Namespace, a.static.Name, err))
-			}
+		fault := m.faults[a.static.UID]
+		changed := fault.Changed(err)
+		m.faults[a.static.UID] = fault
+		if changed && !apierrors.IsAlreadyExists(err) { // mostly the watch is just behind
+			m.cfg.Event("FailedMirrorPod", fmt.Sprintf("Static pod %s/%s runs, but the API server accepts no mirror pod for it: %v", a.static.Namespace, a.static.Name, err))
 		}
 	}
 	return err
@@ -214,5 +215,5 @@ func (m *Manager) forget(static []*v1.Pod) {
 	for _, p := range static {
 		have[p.UID] = true
 	}
-	maps.DeleteFunc(m.faults, func(uid types.UID, _ string) bool { return !have[uid] })
+	maps.DeleteFunc(m.faults, func(uid types.UID, _ logonce.Failure) bool { return !have[uid] })
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/logonce"
 )
 
 // Run calls turn once each period until ctx ends; the first call is one period from now. It logs a
@@ -13,7 +15,7 @@ import (
 func Run(ctx context.Context, period time.Duration, complaint string, turn func(context.Context) error) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
-	failing := ""
+	var logged logonce.Failure
 	for {
 		select {
 		case <-ctx.Done():
@@ -23,9 +25,8 @@ func Run(ctx context.Context, period time.Duration, complaint string, turn func(
 		err := turn(ctx)
 		switch {
 		case err == nil || ctx.Err() != nil:
-			failing = ""
-		case err.Error() != failing:
-			failing = err.Error()
+			logged = logonce.Failure{}
+		case logged.Changed(err):
 			klog.FromContext(ctx).Error(err, complaint+", will try again")
 		}
 	}

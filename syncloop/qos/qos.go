@@ -24,6 +24,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/logonce"
 )
 
 // Host is the part of host.Host that this package needs.
@@ -76,7 +77,8 @@ type Manager struct {
 	cfg     Config
 	written []spec.ParentCgroup
 	due     time.Time // when the limits are rewritten or retried
-	failing string
+	failing bool
+	logged  logonce.Failure
 	shared  int  // how often in a row ErrShared was seen
 	told    bool // the event about enforced limits has been recorded
 }
@@ -112,7 +114,7 @@ func (m *Manager) turn(ctx context.Context, now time.Time) {
 		return
 	}
 	want := spec.ParentCgroups(m.cfg.Pods(), m.cfg.All(), m.cfg.Driver())
-	if now.Before(m.due) && (m.failing != "" || reflect.DeepEqual(want, m.written)) {
+	if now.Before(m.due) && (m.failing || reflect.DeepEqual(want, m.written)) {
 		return
 	}
 	err := m.write(ctx, want)
@@ -124,7 +126,7 @@ func (m *Manager) turn(ctx context.Context, now time.Time) {
 		m.failed(ctx, err)
 		m.written, m.due = nil, now.Add(retry)
 	default:
-		m.written, m.due, m.failing, m.shared = want, now.Add(again), "", 0
+		m.written, m.due, m.failing, m.logged, m.shared = want, now.Add(again), false, logonce.Failure{}, 0
 		if !m.told {
 			m.told = true
 			m.cfg.Event(v1.EventTypeNormal, reasonEnforced, "Updated Node Allocatable limit across pods")
@@ -134,17 +136,17 @@ func (m *Manager) turn(ctx context.Context, now time.Time) {
 
 // failed reports an error once for as long as it stays the same.
 func (m *Manager) failed(ctx context.Context, err error) {
+	m.failing = true
 	if errors.Is(err, ErrShared) {
 		// At first it may be a leftover of this node's pods, which the garbage collection removes.
 		if m.shared++; m.shared < 3 {
-			m.failing = "shared"
+			m.logged = logonce.Failure{}
 			return
 		}
 	}
-	if err.Error() == m.failing {
+	if !m.logged.Changed(err) {
 		return
 	}
-	m.failing = err.Error()
 	klog.FromContext(ctx).Error(err, "Failed to set the limits of the pods' parent cgroups, will retry")
 	if !errors.Is(err, ErrShared) {
 		m.cfg.Event(v1.EventTypeWarning, reasonFailed, err.Error())

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/logonce"
 	"github.com/bowline-k8s/bowline/syncloop/shutdown/order"
 )
 
@@ -119,7 +120,7 @@ func (m *Manager) Going() bool { return m != nil && m.going.Load() }
 func (m *Manager) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	first := wait.Backoff{Duration: firstRetry, Factor: 2}
-	retry, logged, ever := first, "", false
+	retry, logged, ever := first, logonce.Failure{}, false
 	for {
 		s, err := m.cfg.Open(ctx)
 		if err == nil {
@@ -128,7 +129,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.logDelay(ctx, s)
 			err = m.session(ctx, s)
 			if time.Since(began) > lastRetry { // a session that ends at once does not reset the back-off
-				retry, logged = first, ""
+				retry, logged = first, logonce.Failure{}
 			}
 			if closeErr := s.Close(); closeErr != nil {
 				log.V(1).Info("Failed to close the shutdown watch", "err", closeErr)
@@ -142,13 +143,12 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.over(ctx)
 		}
 		switch {
-		case err.Error() == logged:
+		case !logged.Changed(err):
 		case absent && !ever:
 			log.Info("Host has no systemd-logind; graceful shutdown is disabled", "err", err)
 		default:
 			log.Error(err, "Failed to watch for a shutdown of the host, will retry")
 		}
-		logged = err.Error()
 		retry.Steps, retry.Cap = 1, lastRetry // for each failure, because the cap may change
 		if absent && !ever {
 			retry.Cap = absentRetry

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/logonce"
 	"github.com/bowline-k8s/bowline/notify"
 )
 
@@ -22,14 +23,15 @@ type keeper struct {
 	rtt  atomic.Int64 // of the last keepalive, nanoseconds
 	want notify.Signal
 
-	mu      sync.Mutex
-	conn    *connection // nil while down
-	since   time.Time
-	cause   error  // of the last failure, while down
-	over    bool   // run has ended
-	number  int    // of conn or of the last one; the first is 1
-	hostKey string // of conn or of the last one
-	changed chan struct{}
+	mu       sync.Mutex
+	conn     *connection // nil while down
+	since    time.Time
+	cause    error           // of the last failure, while down
+	reported logonce.Failure // of cause: it is announced once
+	over     bool            // run has ended
+	number   int             // of conn or of the last one; the first is 1
+	hostKey  string          // of conn or of the last one
+	changed  chan struct{}
 }
 
 func newKeeper(l *Link, name string) *keeper {
@@ -99,7 +101,7 @@ func (n *keeper) set(c *connection, cause error) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	flipped := (c != nil) != (n.conn != nil)
-	if !flipped && n.cause != nil && cause != nil && n.cause.Error() == cause.Error() {
+	if changed := n.reported.Changed(cause); !flipped && cause != nil && !changed {
 		return false
 	}
 	if flipped {
