@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	yamlv2 "go.yaml.in/yaml/v2"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -120,13 +121,13 @@ func toTree(data []byte) (map[string]any, field.ErrorList) {
 		if again != nil {
 			return nil, field.ErrorList{broken("not YAML: " + oneLine(again.Error()))}
 		}
-		// Valid except for duplicate keys; the error has a line for each.
-		for line := range strings.SplitSeq(err.Error(), "\n") {
-			if strings.Contains(line, "already set") {
-				errs = append(errs, broken(strings.TrimSpace(line)))
+		// Valid except for duplicate keys; a TypeError has a line for each.
+		var duplicates *yamlv2.TypeError
+		if errors.As(err, &duplicates) {
+			for _, line := range duplicates.Errors {
+				errs = append(errs, broken(line))
 			}
-		}
-		if len(errs) == 0 {
+		} else {
 			errs = append(errs, broken(oneLine(err.Error())))
 		}
 		asJSON = lenient
