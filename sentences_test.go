@@ -2,55 +2,333 @@ package bowline
 
 import (
 	"go/ast"
+	"go/token"
+	"go/types"
 	"slices"
+	"strings"
 	"testing"
 )
 
-// readers are the files that look into a text which was written for people, because there is no typed
-// value.
+// readers are the functions that look into a text which was written for people, because there is no
+// typed value, or because they decide nothing by it.
 var readers = map[string]string{
-	"cri/errors.go":           "a name that is reserved has no code of its own in the CRI",
-	"cri/guard.go":            "gRPC shows a text that is too long only in the status",
-	"host/local/shared.go":    "umount(8) has one exit status for all failures",
-	"host/ssh/link/errors.go": "sshd sends strerror(3) instead of an errno",
+	"(*cri.guard).explain":                  "gRPC shows a text that is too long only in the status",
+	"(*logonce.Failure).Changed":            "two error values that say the same are logged once; nothing else depends on it",
+	"(*syncloop.Loop).askRuntime":           "the node's condition shows the text, and is written again when it differs",
+	"(*syncloop.awaited).common":            "masks the IDs in a runtime's words: with them, a status would change at each attempt",
+	"(syncloop/volume/render.Faults).Error": "shows a text once",
+	"cri.classify":                          "a name that is reserved has no code of its own in the CRI",
+	"host/local.unmountShared":              "umount(8) has one exit status for all failures",
+	"host/ssh/endpoint.loginRefused":        "x/crypto/ssh exports no types for these errors",
+	"host/ssh/link.refusal":                 "sshd sends strerror(3) instead of an errno",
+	"syncloop/podconfig/manifest.plain":     "strips what libraries prefix, and decides nothing",
+	"syncloop/podconfig/manifest.validate":  "sorts a list of errors for people",
 }
 
 // TestNoSentenceIsRead: a decision that depends on a message changes when someone improves the
-// message. It finds calls of package strings on what errors and statuses say.
+// message.
 func TestNoSentenceIsRead(t *testing.T) {
 	used := set{}
-	for _, p := range append(typedModule(), typedText("package p\nimport \"strings\"\nfunc f(err error) bool { return strings.Contains(err.Error(), \"x\") }\n")) {
-		for _, file := range p.files {
-			path := positions.File(file.Pos()).Name()
-			suite := slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing"` })
-			ast.Inspect(file, func(n ast.Node) bool {
-				if call, ok := n.(*ast.CallExpr); ok && !suite && p.looks(call) {
-					if used[path] = true; readers[path] == "" && path != "p.go" {
-						t.Errorf("%s looks into a sentence: give the cause a type", at(n))
-					}
+	for _, p := range typedModule() {
+		for name, nodes := range p.sentencesRead() {
+			used[name] = true
+			for _, n := range nodes {
+				if readers[name] == "" {
+					t.Errorf("%s: %s looks into a sentence: give the cause a type", at(n), name)
+				}
+			}
+		}
+	}
+	for name := range readers {
+		if !used[name] {
+			t.Errorf("%s is excepted, and reads no sentence", name)
+		}
+	}
+}
+
+// TestSentencesAreSeen plants each form: the lines that end with "reads" must be found, and no
+// others.
+func TestSentencesAreSeen(t *testing.T) {
+	text := `package p
+import ("bytes"; "errors"; "fmt"; "regexp"; "slices"; "strings"; "google.golang.org/grpc/status")
+type fault struct { Message, Text, Reason string; Code int }
+func (f *fault) Error() string { return f.Message + f.Text }
+type condition struct { Message, Reason, Words, Err, Name string }
+var pattern = regexp.MustCompile("x")
+func f(err error, s *fault, c condition, known string, all map[string]int, st *status.Status) string {
+	_ = strings.Contains(err.Error(), "x") // reads
+	_ = strings.HasPrefix(c.Message, "x") // reads
+	_ = strings.Contains(c.Words, known) // reads
+	_ = strings.Contains(known, c.Err) // reads
+	_ = strings.Contains(st.Message(), "x") // reads
+	text := err.Error()
+	_ = strings.Contains(text, "x") // reads
+	_, _, _ = strings.Cut(text, ":") // reads
+	_, _ = strings.CutPrefix("a: " + text[1:], "x") // reads
+	_ = strings.EqualFold(text, "x") // reads
+	for line := range strings.SplitSeq(text, "\n") { // reads
+		_ = strings.Contains(line, "x") // reads
+	}
+	var later string
+	later = strings.TrimSpace(fmt.Sprintf("the error %v", err))
+	_ = strings.LastIndex(later, "x") // reads
+	var declared = string([]byte(text))
+	_ = strings.Count(declared, "x") // reads
+	_ = bytes.Contains([]byte(text), []byte("x")) // reads
+	_ = pattern.MatchString(text) // reads
+	_ = pattern.ReplaceAllString(c.Message, "x") // reads
+	_, _ = regexp.MatchString("x", text) // reads
+	_ = err.Error() == known // reads
+	_ = known != text // reads
+	_ = s.Text == "x" // reads
+	switch text { // reads
+	case "x":
+	}
+	switch {
+	case text == known: // reads
+	}
+	_ = slices.Contains([]string{known}, text) // reads
+	lines := []string{text}
+	_ = slices.Index(lines, "x") // reads
+	_ = all[text] // reads
+	func() { _ = strings.Contains(text, "x") }() // reads
+
+	_ = text == "" || "" != err.Error()
+	switch text {
+	case "":
+	}
+	_ = c.Message == known
+	_ = c.Reason == "NotReady"
+	_ = strings.Contains(c.Name, "x")
+	_ = strings.Join(lines, ", ") + strings.TrimSpace(text)
+	_ = strings.ReplaceAll(known, "%s", text)
+	_ = len(text) > 100
+	again := fmt.Errorf("again: %w", err)
+	_ = again != nil && again != err
+	_ = s.Reason == "NodeAffinity" || s.Code == 3 || errors.Is(err, s)
+	known = strings.Repeat(known, 2)
+	return text
+}
+`
+	var want, got []int
+	for i, line := range strings.Split(text, "\n") {
+		if strings.HasSuffix(line, "// reads") {
+			want = append(want, i+1)
+		}
+	}
+	for _, nodes := range typedText(text).sentencesRead() {
+		for _, n := range nodes {
+			got = append(got, positions.Position(n.Pos()).Line)
+		}
+	}
+	slices.Sort(got)
+	if got = slices.Compact(got); !slices.Equal(got, want) {
+		t.Errorf("found the lines %v, want %v", got, want)
+	}
+}
+
+// origin is where a text comes from.
+type origin int
+
+const (
+	unknown  origin = iota
+	phrase          // a field with the words of an event, a condition or a status
+	sentence        // the text of an error
+)
+
+// reading follows the texts that were written for people through the variables of a function. It
+// does not follow them into other functions.
+type reading struct {
+	typed
+	holds map[types.Object]origin
+}
+
+// sentencesRead returns what looks into such texts, by the name of the function. Searching is
+// looking into both origins. Comparing is only looking into the text of an error, because a status
+// is compared with another one to see whether it must be written.
+func (p typed) sentencesRead() map[string][]ast.Node {
+	found := map[string][]ast.Node{}
+	for _, file := range p.files {
+		if slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing"` }) {
+			continue // a suite of tests
+		}
+		for _, d := range file.Decls {
+			name := p.path
+			if f, ok := d.(*ast.FuncDecl); ok {
+				name = strings.ReplaceAll(p.Defs[f.Name].(*types.Func).FullName(), module+"/", "")
+			}
+			r := &reading{p, map[types.Object]origin{}}
+			for r.follow(d) {
+			}
+			ast.Inspect(d, func(n ast.Node) bool {
+				if r.reads(n) {
+					found[name] = append(found[name], n)
 				}
 				return true
 			})
 		}
 	}
-	for path := range readers {
-		if !used[path] || !used["p.go"] {
-			t.Errorf("%s is excepted, and reads no sentence", path)
-		}
-	}
+	return found
 }
 
-// looks reports whether a call searches a text that was written for people.
-func (p typed) looks(call *ast.CallExpr) (found bool) {
-	search := []string{"Contains", "HasPrefix", "HasSuffix", "Cut", "CutPrefix", "CutSuffix", "EqualFold", "Index", "Split", "ToLower", "TrimPrefix"}
-	f := p.function(call.Fun)
-	if f == nil || f.Pkg() == nil || f.Pkg().Path() != "strings" || !slices.Contains(search, f.Name()) {
-		return false
+// follow finds the variables that hold such texts. It reports whether there was a new one.
+func (r *reading) follow(d ast.Decl) (more bool) {
+	assign := func(left ast.Expr, from origin) {
+		name, ok := left.(*ast.Ident)
+		if !ok || from == unknown || r.ObjectOf(name) == nil || isError(r.ObjectOf(name).Type()) {
+			return
+		}
+		if basic, ok := r.ObjectOf(name).Type().Underlying().(*types.Basic); ok && basic.Info()&types.IsString == 0 {
+			return // a number or a bool that was made of it
+		}
+		if from > r.holds[r.ObjectOf(name)] {
+			r.holds[r.ObjectOf(name)], more = from, true
+		}
 	}
-	ast.Inspect(call.Args[0], func(n ast.Node) bool {
-		s, ok := n.(*ast.SelectorExpr)
-		found = found || ok && slices.Contains([]string{"Error", "Message", "Reason", "Words", "Err"}, s.Sel.Name)
+	assignAll := func(left, right []ast.Expr) {
+		for i, l := range left {
+			assign(l, r.of(right[min(i, len(right)-1)]))
+		}
+	}
+	ast.Inspect(d, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			assignAll(n.Lhs, n.Rhs)
+		case *ast.ValueSpec:
+			if len(n.Values) > 0 {
+				var names []ast.Expr
+				for _, name := range n.Names {
+					names = append(names, name)
+				}
+				assignAll(names, n.Values)
+			}
+		case *ast.RangeStmt:
+			for _, e := range []ast.Expr{n.Key, n.Value} {
+				if e != nil {
+					assign(e, r.of(n.X))
+				}
+			}
+		}
 		return true
 	})
-	return found
+	return more
+}
+
+// of returns where the text of an expression comes from.
+func (r *reading) of(e ast.Expr) origin {
+	if isError(r.TypeOf(e)) {
+		return unknown // the error itself
+	}
+	switch e := ast.Unparen(e).(type) {
+	case *ast.Ident:
+		return r.holds[r.ObjectOf(e)]
+	case *ast.BinaryExpr:
+		if e.Op == token.ADD {
+			return max(r.of(e.X), r.of(e.Y))
+		}
+	case *ast.IndexExpr:
+		return r.of(e.X)
+	case *ast.SliceExpr:
+		return r.of(e.X)
+	case *ast.CompositeLit:
+		if _, is := r.TypeOf(e).Underlying().(*types.Slice); is {
+			return r.any(e.Elts)
+		}
+	case *ast.SelectorExpr:
+		s := r.Selections[e]
+		if s == nil || s.Kind() != types.FieldVal || !isString(s.Type()) || !slices.Contains([]string{"Message", "Text", "Reason", "Words", "Err"}, e.Sel.Name) {
+			return unknown
+		}
+		if isError(s.Recv()) && e.Sel.Name != "Reason" { // a reason may be compared: it is a constant
+			return sentence
+		}
+		return phrase
+	case *ast.CallExpr:
+		return r.ofCall(e)
+	}
+	return unknown
+}
+
+func (r *reading) ofCall(call *ast.CallExpr) origin {
+	if r.Types[call.Fun].IsType() || r.Types[call.Fun].IsBuiltin() {
+		return r.any(call.Args) // a conversion, or append
+	}
+	f := r.function(call.Fun)
+	if f == nil || f.Pkg() == nil && f.Name() != "Error" {
+		return unknown
+	}
+	signature := f.Signature()
+	if signature.Recv() != nil && signature.Params().Len() == 0 && signature.Results().Len() == 1 && isString(signature.Results().At(0).Type()) {
+		switch f.Name() {
+		case "Error", "Message":
+			return sentence
+		case "GetMessage", "GetReason":
+			return phrase
+		}
+	}
+	switch from := r.any(call.Args); {
+	case f.Pkg() == nil:
+		return unknown
+	case f.Pkg().Path() == "fmt" && slices.ContainsFunc(call.Args, func(e ast.Expr) bool { return isError(r.TypeOf(e)) }):
+		return sentence
+	case slices.Contains([]string{"strings", "bytes", "fmt", "regexp", "slices", "maps"}, f.Pkg().Path()):
+		return from
+	}
+	return unknown
+}
+
+func (r *reading) any(all []ast.Expr) (from origin) {
+	for _, e := range all {
+		from = max(from, r.of(e))
+	}
+	return from
+}
+
+// harmless are the functions that only pass a text on.
+var harmless = map[string]bool{"Join": true, "TrimSpace": true, "Repeat": true, "ToValidUTF8": true, "Clone": true, "NewReader": true, "NewBufferString": true}
+
+// reads reports whether n looks into a text that was written for people.
+func (r *reading) reads(n ast.Node) bool {
+	compared := func(e, with ast.Expr) bool {
+		value := r.Types[with].Value
+		return r.of(e) == sentence && (value == nil || value.ExactString() != `""`)
+	}
+	switch n := n.(type) {
+	case *ast.BinaryExpr:
+		return (n.Op == token.EQL || n.Op == token.NEQ) && (compared(n.X, n.Y) || compared(n.Y, n.X))
+	case *ast.SwitchStmt:
+		for _, s := range n.Body.List {
+			if n.Tag != nil && slices.ContainsFunc(s.(*ast.CaseClause).List, func(e ast.Expr) bool { return compared(n.Tag, e) }) {
+				return true
+			}
+		}
+	case *ast.IndexExpr:
+		_, is := r.TypeOf(n.X).Underlying().(*types.Map)
+		return is && r.of(n.Index) == sentence
+	case *ast.CallExpr:
+		f := r.function(n.Fun)
+		if f == nil || f.Pkg() == nil {
+			return false
+		}
+		method := f.Signature().Recv() != nil
+		switch f.Pkg().Path() {
+		case "strings", "bytes": // the third argument is what replaces
+			return !method && !harmless[f.Name()] && r.any(n.Args[:min(2, len(n.Args))]) != unknown
+		case "regexp":
+			return r.any(n.Args[:min(2, len(n.Args))]) != unknown
+		case "slices":
+			return slices.Contains([]string{"Contains", "Index"}, f.Name()) && r.any(n.Args) == sentence
+		}
+	}
+	return false
+}
+
+func isString(t types.Type) bool {
+	basic, ok := t.Underlying().(*types.Basic)
+	return ok && basic.Info()&types.IsString != 0
+}
+
+func isError(t types.Type) bool {
+	e := types.Universe.Lookup("error").Type().Underlying().(*types.Interface)
+	return t != nil && t != types.Typ[types.UntypedNil] && (types.Implements(t, e) || types.Implements(types.NewPointer(t), e))
 }

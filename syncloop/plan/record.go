@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"strings"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/pod"
@@ -122,7 +120,11 @@ func (r *recorder) start() {
 	case r.out.Hooked && !r.out.Transport: // the hook failed: the container must be stopped
 		r.book.pulled(name, false)
 		r.book.hooked(id, HookDone)
-		r.book.because(id, Stop{StopPostStart, strings.TrimSuffix(r.out.Reason+": "+r.out.Err, ": ")})
+		why := r.out.Reason
+		if r.out.Err != "" {
+			why += ": " + r.out.Err
+		}
+		r.book.because(id, Stop{StopPostStart, why})
 		r.pause(name)
 	default:
 		if id != "" && hook {

@@ -171,15 +171,23 @@ func (c *Client) Explain(err error) error {
 	if !c.accepted && !ofNetwork(err) {
 		return &UnexpectedError{Address: c.target.Address, Cause: err}
 	}
-	// x/crypto/ssh has no error types for these. They follow the host key: sshd disconnects with
-	// reason 2 after too many keys, and with 14 if no other method is left.
-	text := err.Error()
-	if c.accepted && (strings.Contains(text, "unable to authenticate") || strings.Contains(text, "ssh: disconnect, reason 2:") ||
-		strings.Contains(text, "ssh: disconnect, reason 14:")) {
+	if answer, refused := loginRefused(err); c.accepted && refused {
 		return &AuthError{fmt.Sprintf("%s refuses the login with %s: add one of them to its authorized_keys, or configure the key that is there (%s)",
-			c.target, strings.Join(c.ring.names(), ", "), strings.TrimPrefix(text, "ssh: handshake failed: "))}
+			c.target, strings.Join(c.ring.names(), ", "), answer)}
 	}
 	return err
+}
+
+// loginRefused reports whether an error that follows the host key refuses the login, and what it
+// says. x/crypto/ssh has no exported types for these errors: "unable to authenticate" is made by
+// fmt.Errorf, and the type of a disconnection is unexported. sshd disconnects with reason 2 after
+// too many keys, and with 14 if no other method is left.
+func loginRefused(err error) (answer string, refused bool) {
+	text := err.Error()
+	for _, sign := range []string{"unable to authenticate", "ssh: disconnect, reason 2:", "ssh: disconnect, reason 14:"} {
+		refused = refused || strings.Contains(text, sign)
+	}
+	return strings.TrimPrefix(text, "ssh: handshake failed: "), refused
 }
 
 // ofNetwork reports whether err is the end of the connection, not an answer of the server.
