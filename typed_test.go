@@ -73,7 +73,7 @@ func typedPackage(imports types.Importer, dir string, text any, names ...string)
 	p := typed{path: dir, Info: &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{},
 		Defs: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}}
 	for _, name := range names {
-		file, err := parser.ParseFile(positions, name, text, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(positions, name, text, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			panic(err)
 		}

@@ -37,5 +37,5 @@
 // continues to manage it: a stale view is no sign of death. So for a while two replicas may believe
 // that they hold a host. The lock on the machine decides which of them manages it. The other one
 // waits for the lock, and what the former holder sends over a connection that has lost the lock
-// never arrives (ownership/holder.go, fence.go).
+// never arrives (ownership/holder.go, ownership/fence.go).
 package replica
