@@ -196,7 +196,7 @@ func (n *Node) buildNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.ready = readiness.New(n.node, n.host, n.cfg.LinkGrace.Duration)
+	n.ready = readiness.New(n.node, n.host.Link, n.host.Address, n.cfg.LinkGrace.Duration)
 	n.node.OnNode(n.observeNode)
 	return nil
 }

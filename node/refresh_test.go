@@ -171,7 +171,7 @@ func TestDriverFollowsTheRuntime(t *testing.T) {
 		t.Run("configured: "+configured, func(t *testing.T) {
 			all, err := config.Parse([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: /k\nhosts:\n- {name: box, endpoint: unix:///run/c.sock}\n"))
 			testutil.Must(t, err)
-			n := &Node{cfg: &all.Hosts[0], name: "n", host: &connect.Host{}, ready: readiness.New(nil, nil, 0)}
+			n := &Node{cfg: &all.Hosts[0], name: "n", host: &connect.Host{}, ready: readiness.New(nil, nil, "", 0)}
 			n.cfg.CgroupDriver = configured
 			c := &changing{}
 			c.facts.Store(&host.Facts{MemoryBytes: 4 << 30, CPUs: 2, RootDiskBytes: 1 << 40, Addresses: []net.IP{net.ParseIP("192.0.2.1")}})

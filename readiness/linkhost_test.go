@@ -43,7 +43,7 @@ func TestReporterEndsForAnotherMachine(t *testing.T) {
 		}
 	}
 	var key *endpoint.HostKeyError
-	if err := New(nil, m, time.Minute).Run(ctx); !errors.As(err, &key) || !strings.Contains(err.Error(), "nothing is sent to it") {
+	if err := New(nil, m.Link, m.Address, time.Minute).Run(ctx); !errors.As(err, &key) || !strings.Contains(err.Error(), "nothing is sent to it") {
 		t.Errorf("the watch of the link ended with: %v", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/bowline-k8s/bowline/connect"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/provider"
@@ -21,16 +20,18 @@ type Node interface {
 
 // Reporter owns the State of a node. New starts nothing; Run does.
 type Reporter struct {
-	node  Node
-	host  *connect.Host
-	grace time.Duration
-	facts chan func(*State)
-	ended chan struct{} // closed when Run has ended
+	node    Node
+	link    *link.Link
+	address string
+	grace   time.Duration
+	facts   chan func(*State)
+	ended   chan struct{} // closed when Run has ended
 }
 
-// New makes a Reporter of a host. grace is how long its link may be down while the node stays Ready.
-func New(node Node, host *connect.Host, grace time.Duration) *Reporter {
-	return &Reporter{node: node, host: host, grace: grace, facts: make(chan func(*State), 8), ended: make(chan struct{})}
+// New makes a Reporter. to is the link to the host and address its peer; a local host has neither.
+// grace is how long the link may be down while the node stays Ready.
+func New(node Node, to *link.Link, address string, grace time.Duration) *Reporter {
+	return &Reporter{node: node, link: to, address: address, grace: grace, facts: make(chan func(*State), 8), ended: make(chan struct{})}
 }
 
 // Runtime reports the runtime's own status.
@@ -57,8 +58,8 @@ func (r *Reporter) Run(ctx context.Context) error {
 	var s State
 	var changed <-chan struct{}
 	for look := true; ; {
-		if look && r.host.Link != nil {
-			changed = r.host.Link.Changed()
+		if look && r.link != nil {
+			changed = r.link.Changed()
 			if err := r.look(ctx, &s); err != nil {
 				return err
 			}
@@ -87,11 +88,11 @@ func (r *Reporter) Run(ctx context.Context) error {
 
 // look reads the state of the link.
 func (r *Reporter) look(ctx context.Context, s *State) error {
-	state, now := r.host.Link.State(), time.Now()
+	state, now := r.link.State(), time.Now()
 	if err := otherMachine(state); err != nil {
 		return err
 	}
-	l := Link{Up: state.Up, Address: r.host.Address}
+	l := Link{Up: state.Up, Address: r.address}
 	switch {
 	case state.Up && s.Link != nil && s.Link.Up:
 	case state.Up:

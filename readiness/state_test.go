@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/bowline-k8s/bowline/connect"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider"
 )
@@ -171,7 +170,7 @@ func (s shown) SetCondition(provider.Condition)    {}
 // TestReporter: each fact is written, and one that comes after Run has ended blocks no caller.
 func TestReporter(t *testing.T) {
 	node := shown{make(chan string)}
-	r := New(node, &connect.Host{}, 0)
+	r := New(node, nil, "", 0)
 	stop := testutil.Go(t.Context(), r.Run)
 	for _, c := range []struct {
 		send func()
