@@ -1,9 +1,6 @@
 package bowline
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os/exec"
 	"slices"
 	"strings"
@@ -262,60 +259,6 @@ func TestMatches(t *testing.T) {
 	} {
 		if got := matches(c.path, c.pattern); got != c.want {
 			t.Errorf("matches(%q, %q) = %v", c.path, c.pattern, got)
-		}
-	}
-}
-
-// TestMainHasNoLoops: cmd/bowline parses, validates, calls and prints. What runs until it is stopped
-// is in a package, where it can be imported and tested.
-func TestMainHasNoLoops(t *testing.T) {
-	lines := 0
-	for _, p := range typedModule() {
-		for _, file := range p.files {
-			if p.path == "cmd/bowline" {
-				lines += positions.File(file.Pos()).LineCount()
-				for _, found := range loops(file) {
-					t.Errorf("cmd/bowline: %s: move it to a package", found)
-				}
-			}
-		}
-	}
-	if lines == 0 || lines > 2000 {
-		t.Errorf("cmd/bowline has %d lines, not 1 to 2000", lines)
-	}
-}
-
-// loops returns the methods of a file that are named as long-running ones are, and the loops that
-// wait for channels.
-func loops(file *ast.File) (found []string) {
-	long := map[string]bool{"run": true, "watch": true, "keep": true, "serve": true}
-	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.FuncDecl:
-			if n.Recv != nil && long[strings.ToLower(n.Name.Name)] {
-				found = append(found, "method "+n.Name.Name)
-			}
-		case *ast.ForStmt:
-			for _, s := range n.Body.List {
-				if _, waits := s.(*ast.SelectStmt); waits {
-					found = append(found, "a loop with a select")
-				}
-			}
-		}
-		return true
-	})
-	return found
-}
-
-func TestLoops(t *testing.T) {
-	for text, want := range map[string]string{
-		"func (x) Watch() {}":                "method Watch",
-		"func f() { for { select {} } }":     "a loop with a select",
-		"func run() { for range 3 { g() } }": "",
-	} {
-		file, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\n"+text, parser.SkipObjectResolution)
-		if got := strings.Join(loops(file), ", "); err != nil || got != want {
-			t.Errorf("%s: %q, %v", text, got, err)
 		}
 	}
 }
