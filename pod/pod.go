@@ -1,5 +1,5 @@
-// Package pod has the types that the whole tree shares: values only, without I/O. It imports
-// Kubernetes API types and pure packages of the standard library.
+// Package pod has the types that the whole tree shares. The package is pure: values only, without
+// I/O. It imports Kubernetes API types and pure packages of the standard library.
 package pod
 
 import (

@@ -1,7 +1,7 @@
 // Package spec converts a pod to its CRI input: PodSandboxConfig and ContainerConfig, with the
-// environment, the hosts file, the DNS settings and the resources. It is pure: no clock, no I/O, no
-// randomness. Machine describes the host, and ContainerInput what was prepared for one container.
-// Equal input gives equal output, byte for byte.
+// environment, the hosts file, the DNS settings and the resources. The package is pure: no clock, no
+// I/O, no randomness. Machine describes the host, and ContainerInput what was prepared for one
+// container. Equal input gives equal output, byte for byte.
 //
 // The behaviour is the kubelet's. Where the kubelet's own result depends on the order of a map
 // (environment, DNS options), this package uses one fixed order.

@@ -1,5 +1,5 @@
-// Package shard decides which replica of Bowline manages which host. It is pure, so every replica
-// that sees the same input comes to the same answer.
+// Package shard decides which replica of Bowline manages which host. The package is pure: every
+// replica that sees the same input comes to the same answer.
 //
 //   - A host that no living replica holds goes at once to the replica with the fewest.
 //   - A replica that is leaving gives its hosts away, one at a time, and takes none.

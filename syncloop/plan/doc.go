@@ -1,7 +1,7 @@
-// Package plan decides what a pod worker does next. Decide is a pure function: from the desired
-// state, the observation, the ledger and the operations in flight it makes a list of operations, a
-// new ledger and a time to decide again. Record updates the ledger when an operation ends. The
-// caller executes the operations, observes, and calls Decide again.
+// Package plan decides what a pod worker does next. The package is pure: from the desired state, the
+// observation, the ledger and the operations in flight, Decide makes a list of operations, a new
+// ledger and a time to decide again. Record updates the ledger when an operation ends. The caller
+// executes the operations, observes, and calls Decide again.
 //
 //	wanted (Pod, Terminate)   observed (pleg)   remembered (Ledger)
 //	                \               |               /

@@ -1,6 +1,6 @@
 // Package status makes the v1.PodStatus for the API server from an observation of the pod, with the
-// kubelet's meaning of every field. It is pure: equal Inputs give equal statuses, and a status that
-// is passed back as Old gives itself.
+// kubelet's meaning of every field. The package is pure: equal Inputs give equal statuses, and a
+// status that is passed back as Old gives itself.
 //
 // Generate makes the status from this node's view. Merge applies it to what the API server holds,
 // and keeps what belongs to other components.

@@ -1,5 +1,5 @@
-// Package evictionpolicy decides what a host is short of, and which pods to evict. It is pure: its
-// decisions depend on the measurements, its previous state and the time.
+// Package evictionpolicy decides what a host is short of, and which pods to evict. The package is
+// pure: its decisions depend on the measurements, its previous state and the time.
 package evictionpolicy
 
 import (

@@ -1,5 +1,5 @@
-// Package gcpolicy is PURE: it decides what on a host is garbage. Its input is everything that was
-// seen, its output what may go; it removes nothing.
+// Package gcpolicy decides what on a host is garbage. The package is pure: its input is everything
+// that was seen, its output what may go; it removes nothing.
 //
 // Two rules come first. What is not ours is never chosen: a sandbox or container without our stamp,
 // and a directory, link or cgroup of a pod without our record. What may be alive is never chosen:

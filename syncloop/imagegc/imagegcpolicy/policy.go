@@ -1,4 +1,5 @@
-// Package imagegcpolicy decides which images may be removed, and in which order. It is pure.
+// Package imagegcpolicy decides which images may be removed, and in which order. The package is pure:
+// it decides on what was seen, and on nothing else.
 package imagegcpolicy
 
 import (

@@ -1,5 +1,6 @@
-// Package manifest decodes static pods from a file on the host or from a URL. It is pure: equal
-// manifests of one origin make equal pods, so a pod keeps its identity across restarts of Bowline.
+// Package manifest decodes static pods from a file on the host or from a URL. The package is pure:
+// equal manifests of one origin make equal pods, so a pod keeps its identity across restarts of
+// Bowline.
 //
 //	Decode ──► read ──► identify ──► setDefaults ──► references, validate ──► pods
 //

@@ -1,5 +1,6 @@
 // Package order plans in which order, and with how much time, pods end before the host goes down:
-// the kubelet's shutdownGracePeriodByPodPriority. It is pure.
+// the kubelet's shutdownGracePeriodByPodPriority. The package is pure: the order depends on the pods
+// and the periods.
 package order
 
 import (

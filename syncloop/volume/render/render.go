@@ -1,6 +1,6 @@
-// Package render is PURE: it turns a volume of a pod and the objects that it names into the files
-// that the volume must hold. It reads and writes nothing, so the same input always gives the same
-// tree.
+// Package render turns a volume of a pod and the objects that it names into the files that the
+// volume must hold. The package is pure: it reads and writes nothing, so the same input always gives
+// the same tree.
 package render
 
 import (
