@@ -24,10 +24,11 @@ const (
 	// nfsInAll bounds concurrent attempts. Over SSH each holds one of the host's four shells
 	// (shell.MaxShells) as long as it takes: the other two are for everything else.
 	nfsInAll = 2
-	// nfsAtOnce bounds concurrent attempts for one server that has answered; other servers get one.
+	// nfsAtOnce bounds concurrent attempts for one server that has answered.
 	nfsAtOnce = 2
-	// nfsAway bounds concurrent attempts for all servers together that did not answer when last
-	// tried, so that mounts of other servers do not wait for them.
+	// nfsAway bounds concurrent attempts for all other servers together: those that have not been
+	// tried yet and those that did not answer when last tried. So mounts of servers that answer do
+	// not wait for them.
 	nfsAway = 1
 	// nfsForget is how long it is remembered whether a server answered.
 	nfsForget = time.Hour
@@ -38,7 +39,8 @@ type nfsTurns struct {
 	mu      sync.Mutex
 	waiting []*nfsTurn     // in order of arrival
 	now     int            // turns in use
-	away    int            // those of servers known not to answer
+	away    int            // those of servers that may not answer
+	newest  bool           // the next server that is tried for the first time is the newest one
 	servers map[string]int // turns in use, by server
 	// tried is when a server was last tried, and whether it answered.
 	tried map[string]nfsTry
@@ -52,7 +54,7 @@ type nfsTry struct {
 // nfsTurn is one mount that waits or runs.
 type nfsTurn struct {
 	server string
-	away   bool          // the server was known not to answer when the turn was given
+	away   bool          // when the turn was given, the server was not known to answer
 	given  chan struct{} // closed when the turn is given
 }
 
@@ -87,24 +89,45 @@ func (n *nfsTurns) ask(server string) *nfsTurn {
 	return turn
 }
 
-// give gives the available turns, those of servers known not to answer last; the caller holds mu.
+// give gives the available turns; the caller holds mu. Servers whose last try answered come first.
+// Then comes one that was not tried yet, the one that has waited longest and the newest by turns: so
+// each is tried some time, and a new one soon however many wait. One that did not answer comes last.
 func (n *nfsTurns) give() {
-	for _, away := range []bool{false, true} {
-		n.waiting = slices.DeleteFunc(n.waiting, func(t *nfsTurn) bool {
-			most := 1
-			last, known := n.tried[t.server]
-			if known = known && time.Since(last.at) < nfsForget; known && last.answered {
-				most = nfsAtOnce
+	var untried, away []*nfsTurn
+	for _, t := range slices.Clone(n.waiting) {
+		last, known := n.tried[t.server]
+		switch known = known && time.Since(last.at) < nfsForget; {
+		case known && last.answered:
+			if n.now < nfsInAll && n.servers[t.server] < nfsAtOnce {
+				n.giveTo(t, false)
 			}
-			t.away = known && !last.answered
-			if t.away != away || n.now >= nfsInAll || n.servers[t.server] >= most || away && n.away >= nfsAway {
-				return false
-			}
-			n.count(t, 1)
-			close(t.given)
-			return true
-		})
+		case n.servers[t.server] > 0: // its own earlier turn may still answer
+		case known:
+			away = append(away, t)
+		default:
+			untried = append(untried, t)
+		}
 	}
+	if n.now >= nfsInAll || n.away >= nfsAway {
+		return
+	}
+	switch {
+	case len(untried) > 0 && n.newest:
+		n.newest = false
+		n.giveTo(untried[len(untried)-1], true)
+	case len(untried) > 0:
+		n.newest = true
+		n.giveTo(untried[0], true)
+	case len(away) > 0:
+		n.giveTo(away[0], true)
+	}
+}
+
+func (n *nfsTurns) giveTo(t *nfsTurn, away bool) {
+	n.waiting = slices.DeleteFunc(n.waiting, func(w *nfsTurn) bool { return w == t })
+	t.away = away
+	n.count(t, 1)
+	close(t.given)
 }
 
 // end returns a turn, or stops waiting for it.

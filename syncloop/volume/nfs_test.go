@@ -249,6 +249,70 @@ func TestNFSBesideServersThatAreAway(t *testing.T) {
 	})
 }
 
+// TestNFSBesideServersNotTried: pods with many addresses that never answer hold one turn. A server
+// that answered does not wait for them, a new one waits for two of them, and each gets its turn.
+func TestNFSBesideServersNotTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &slowHost{memHost: newMemHost()}
+		c := newCluster()
+		m, err := New(Config{Host: h, Objects: c, Tokens: c, RootDir: "/root", Allocatable: func() v1.ResourceList { return nil }})
+		testutil.Must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		mount := func(uid, server string) error {
+			p := testPod(nfsVolume("v", server, false))
+			p.UID = types.UID(uid)
+			_, err := m.Prepare(ctx, p)
+			return err
+		}
+		mounted := func(uid, server string, most time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if err := mount(uid, server); err != nil || time.Since(began) > most {
+				t.Errorf("a mount of %s took %s: %v", server, time.Since(began), err)
+			}
+		}
+		mounted("known", "good-known", 0)
+		const dead = 40
+		var wg sync.WaitGroup
+		began := time.Now()
+		var amid time.Duration
+		for i := range dead {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_ = mount(fmt.Sprintf("dead-%d", i), fmt.Sprintf("dead-%d", i))
+				}
+			})
+			if i == dead/2 {
+				wg.Go(func() {
+					if err := mount("amid", "good-amid"); err != nil {
+						t.Error(err)
+					}
+					amid = time.Since(began)
+				})
+			}
+			synctest.Wait()
+		}
+		for i := range 30 {
+			mounted(fmt.Sprint("known-", i), "good-known", 0)
+			if i == 10 {
+				mounted("new", "good-new", 2*nfsTime)
+			}
+			if now := h.now.Load(); now > 1 {
+				t.Fatalf("%d servers that may not answer hold turns", now)
+			}
+			time.Sleep(7 * time.Second)
+			synctest.Wait()
+		}
+		time.Sleep((dead + 2) * nfsTime)
+		synctest.Wait()
+		if amid == 0 || amid > dead*nfsTime {
+			t.Errorf("a new server amid them was mounted after %s", amid)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
 // shellHost is a host over SSH: each call holds one of its shells.
 type shellHost struct {
 	*slowHost
