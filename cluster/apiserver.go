@@ -95,6 +95,7 @@ func (c *Connection) WaitForAPIServer(ctx context.Context, nodeName string, runt
 			return fmt.Errorf("the API server at %s belongs to %s, but the host is a node of cluster %s; use the kubeconfig of that cluster, or remove the owner file if that cluster no longer uses the host", c.Rest.Host, Name(seen.Witnesses), c.UID)
 		}
 		klog.FromContext(ctx).Info("The API server answers")
+		seen.share(c.known)
 		c.Shared, c.Witnesses = seen.Shared, seen.Witnesses
 		close(c.Ready)
 		return nil
@@ -148,6 +149,7 @@ func (a *IdentityRecorder) Run(ctx context.Context) error {
 		w := a.Cluster.Witnesses
 		if uid := a.node.Load(); uid != nil {
 			w.Node = string(*uid)
+			clusters.of(a.Cluster.Shared, a.Cluster.Shared.UID, w.Node)
 		}
 		err := a.Learn(ctx, w)
 		if ctx.Err() != nil {

@@ -4,7 +4,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -77,6 +76,7 @@ func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(
 	c := &Connection{Rest: node, Client: client, Identity: id, Ready: make(chan struct{})}
 	switch err := c.identify(ctx, nodeName); {
 	case err == nil:
+		c.share(c.recorded(ctx, known))
 		close(c.Ready)
 	case !isUnavailable(err) || known == nil:
 		return nil, err
@@ -132,7 +132,7 @@ func (c *Connection) identify(ctx context.Context, nodeName string) error {
 		return fmt.Errorf("the API server at %s: %w", c.Rest.Host, err)
 	}
 	c.UID, c.Witnesses = w.Service, w
-	if c.Shared, err = sharedBy(c.Identity.server, cmp.Or(w.Service, "of the Node "+w.Node)); err != nil {
+	if c.Shared, err = sharedBy(c.Identity.server, ""); err != nil { // share sets the UID
 		return err
 	}
 	if node == nil {

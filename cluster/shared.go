@@ -1,21 +1,88 @@
 package cluster
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/bowline-k8s/bowline/provider/clusterwide"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
 // Shared shares what the nodes of this process read from their clusters.
 var Shared clusterwide.Shared
+
+// identities are the identities of the clusters that nodes of this process have seen. A witness may
+// change while the cluster stays the same: the Service default/kubernetes is recreated, or is missing
+// for a while.
+type identities struct {
+	mu    sync.Mutex
+	first map[clusterwide.Cluster]string // by a witness in UID; the first witness of the same cluster
+}
+
+// clusters are those of this process.
+var clusters identities
+
+// of returns the cluster of c's server and trust with these witnesses, which all belong to one
+// cluster. Its UID stays the same as long as each call shares one witness with an earlier one.
+func (i *identities) of(c clusterwide.Cluster, witnesses ...string) clusterwide.Cluster {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.first == nil {
+		i.first = map[clusterwide.Cluster]string{}
+	}
+	witnesses = slices.DeleteFunc(slices.Clone(witnesses), func(w string) bool { return w == "" })
+	c.UID = ""
+	for _, w := range witnesses {
+		c.UID = cmp.Or(c.UID, i.first[clusterwide.Cluster{UID: w, Server: c.Server, Trust: c.Trust}])
+	}
+	if c.UID == "" && len(witnesses) > 0 {
+		c.UID = witnesses[0]
+	}
+	for _, w := range witnesses {
+		i.first[clusterwide.Cluster{UID: w, Server: c.Server, Trust: c.Trust}] = c.UID
+	}
+	return c
+}
+
+// has reports whether a node of this process has seen the witness at c's server.
+func (i *identities) has(c clusterwide.Cluster, witness string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	c.UID = witness
+	return i.first[c] != ""
+}
+
+// share sets what the nodes of the cluster have in common. record is an owner file of this cluster,
+// or nil.
+func (c *Connection) share(record *owner.Record) {
+	witnesses := []string{c.Witnesses.Service, c.Witnesses.Node}
+	if record != nil {
+		witnesses = append(witnesses, record.ClusterUID, record.Witnesses.Service, record.Witnesses.Node)
+	}
+	c.Shared = clusters.of(c.Shared, witnesses...)
+}
+
+// recorded returns the owner file if it is of this cluster and tells more than the Service does.
+func (c *Connection) recorded(ctx context.Context, known func(context.Context) *owner.Record) *owner.Record {
+	if known == nil || clusters.has(c.Shared, c.Witnesses.Service) {
+		return nil
+	}
+	if record := known(ctx); record != nil && record.Compare(c.UID, c.Witnesses) == owner.Same {
+		return record
+	}
+	return nil
+}
 
 // sharedBy returns what nodes must agree on to read through one client: the API server's address,
 // the cluster's UID, and how the API server is trusted. UID and trust alone do not suffice: a

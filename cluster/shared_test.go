@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider/clusterwide"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
 // Nodes of one cluster share what is the same for all, however each authenticates.
@@ -82,5 +85,72 @@ func TestClustersDoNotShare(t *testing.T) {
 		if err != nil || (got == first) != c.same {
 			t.Errorf("%s: %+v beside %+v: %v", name, got, first, err)
 		}
+	}
+}
+
+// TestOneClusterOfManyWitnesses: nodes that connected before and after the Service was recreated,
+// and while it was missing, share one cluster, and another cluster behind the same address does not.
+func TestOneClusterOfManyWitnesses(t *testing.T) {
+	var i identities
+	at := clusterwide.Cluster{Server: "https://a.example:6443", Trust: "ca"}
+	for _, c := range []struct {
+		what      string
+		witnesses []string
+		want      string
+	}{
+		{"a node without a Node", []string{"u1", ""}, "u1"},
+		{"its Node is registered", []string{"u1", "node-1"}, "u1"},
+		{"the Service is missing", []string{"", "node-1"}, "u1"},
+		{"recreated, and it connects again", []string{"u2", "node-1"}, "u1"},
+		{"recreated, a new node", []string{"u2", "node-2"}, "u1"},
+		{"a recorded identity", []string{"u3", "node-3", "u1"}, "u1"},
+		{"missing, a node that is recorded", []string{"", "node-4", "u2"}, "u1"},
+		{"another cluster", []string{"u9", "node-9"}, "u9"},
+		{"nothing", []string{"", ""}, ""},
+	} {
+		if got := i.of(at, c.witnesses...); got != (clusterwide.Cluster{UID: c.want, Server: at.Server, Trust: at.Trust}) {
+			t.Errorf("%s: %+v, want %s", c.what, got, c.want)
+		}
+	}
+	if other := i.of(clusterwide.Cluster{Server: "https://b.example:6443", Trust: "ca"}, "u2"); other.UID != "u2" {
+		t.Errorf("by another address: %+v", other)
+	}
+}
+
+// TestNodesShareAcrossServices: a node whose owner file records the cluster shares what others read,
+// though the Service default/kubernetes was recreated or is missing.
+func TestNodesShareAcrossServices(t *testing.T) {
+	s := clustertest.APIServer(t, "system:node:n1", 0, clustertest.GoodVersion)
+	answers := s.Config.Handler
+	var missing atomic.Bool
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !missing.Load() || !answerWithoutService(w, r) {
+			answers.ServeHTTP(w, r)
+		}
+	})
+	h := clustertest.HostWith(clustertest.Kubeconfig(t, s.URL, s.Certificate(), nil, nil))
+	connect := func(known *owner.Record) clusterwide.Cluster {
+		t.Helper()
+		c, err := Connect(t.Context(), h, "n1", func(context.Context) *owner.Record { return known })
+		testutil.Must(t, err)
+		defer c.Close()
+		return c.Shared
+	}
+	first := owner.Record{Identity: owner.Identity{ClusterUID: "u0", NodeName: "n1"}, Witnesses: owner.Witnesses{Service: "u1", Node: "node-1"}}
+	before := connect(&first) // u0 is the identity, and the Service is u1 by now
+	missing.Store(true)
+	if got := connect(&first); got != before {
+		t.Errorf("while the Service is missing: %+v, not %+v", got, before)
+	}
+	missing.Store(false)
+	if got := connect(nil); got != before {
+		t.Errorf("a new host: %+v, not %+v", got, before)
+	}
+	// The owner file of another cluster joins nothing.
+	if got := connect(&owner.Record{Identity: owner.Identity{ClusterUID: "u7", NodeName: "n1"}}); got != before {
+		t.Errorf("a host of another cluster: %+v, not %+v", got, before)
+	}
+	if got := clusters.of(before, "u7"); got.UID != "u7" {
+		t.Errorf("the other cluster is taken for this one: %+v", got)
 	}
 }

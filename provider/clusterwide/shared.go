@@ -8,7 +8,7 @@ import (
 
 // Cluster is what nodes must have in common to share a client.
 type Cluster struct {
-	// UID of the Service default/kubernetes, as each node has read it.
+	// UID tells clusters behind one server apart: the same for all nodes of one cluster.
 	UID string
 	// Server is the URL of the API server.
 	Server string
