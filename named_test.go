@@ -182,6 +182,7 @@ func journey(table string) (problems []string) {
 		steps = append(steps, s)
 	}
 	files, impure, in := map[string]*ast.File{}, set{}, make([]names, len(steps))
+	pure := declaredPure(typedModule()...)
 	for i, s := range steps {
 		if strings.HasPrefix(s.file, "cmd/") {
 			problem("step %d leads through main: %s", i+1, s.file)
@@ -201,7 +202,7 @@ func journey(table string) (problems []string) {
 			return problems
 		}
 		in[i] = namesIn(file, f)
-		isPure := slices.ContainsFunc(rules, func(r rule) bool { return r.deep && r.from == filepath.Dir(s.file) })
+		isPure := pure[filepath.Dir(s.file)]
 		if isPure != s.pure {
 			problem("step %d: %s %s", i+1, filepath.Dir(s.file), map[bool]string{true: "is pure", false: "is not pure"}[isPure])
 		}

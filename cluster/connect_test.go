@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -93,6 +94,11 @@ func TestAPIServerIsReadyLater(t *testing.T) {
 			}
 			if err != nil || cl.IsReady() || cl.UID != c.known {
 				t.Fatalf("%+v, %v", cl, err)
+			}
+			for _, w := range []string{c.known, c.Witnesses.Service, c.Witnesses.Node} {
+				if w != "" && !slices.Contains(cl.KnownBy(), w) {
+					t.Errorf("known by %v, without %s", cl.KnownBy(), w)
+				}
 			}
 			away.Store(false)
 			rt := &sandboxList{{Labels: map[string]string{pod.LabelPodUID: c.runs, pod.LabelOwner: c.known + "/n1"},

@@ -73,6 +73,16 @@ func (c *Connection) share(record *owner.Record) {
 	c.Shared = clusters.of(c.Shared, witnesses...)
 }
 
+// KnownBy returns everything that identifies the cluster now, without repeats.
+func (c *Connection) KnownBy() []string {
+	by := []string{c.UID, c.Shared.UID, c.Witnesses.Service, c.Witnesses.Node}
+	if c.known != nil {
+		by = append(by, c.known.Witnesses.Service, c.known.Witnesses.Node)
+	}
+	slices.Sort(by)
+	return slices.DeleteFunc(slices.Compact(by), func(w string) bool { return w == "" })
+}
+
 // recorded returns the owner file if it is of this cluster and tells more than the Service does.
 func (c *Connection) recorded(ctx context.Context, known func(context.Context) *owner.Record) *owner.Record {
 	if known == nil || clusters.has(c.Shared, c.Witnesses.Service) {

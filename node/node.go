@@ -4,7 +4,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +99,7 @@ func (n *Node) hold(ctx context.Context, facts host.Facts, q *quarantine, servin
 		}
 		defer claims.Close()
 	}
-	free, err := ownership.ReserveNodeName(cmp.Or(n.cluster.UID, n.cluster.Witnesses.Node), n.name, n.cfg.Name)
+	free, err := ownership.ReserveNodeName(n.cluster.KnownBy(), n.name, n.cfg.Name)
 	if err != nil {
 		return err
 	}

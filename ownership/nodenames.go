@@ -10,32 +10,38 @@ import (
 // run every pod of that node.
 type nodeNames struct {
 	mu    sync.Mutex
-	hosts map[string]string // by cluster UID and node name
+	hosts map[string]string // by what identifies the cluster, and node name
 }
 
 // ofProcess are the node names of this process.
 var ofProcess nodeNames
 
 // ReserveNodeName reserves the name of a node of a cluster for a host of this process, until free is
-// called. It fails if another host has the name.
-func ReserveNodeName(clusterUID, node, host string) (free func(), err error) {
-	return ofProcess.reserve(clusterUID, node, host)
+// called. It fails if another host has the name. clusters are all by which the cluster is known: one in
+// common with another host is enough.
+func ReserveNodeName(clusters []string, node, host string) (free func(), err error) {
+	return ofProcess.reserve(clusters, node, host)
 }
 
-func (n *nodeNames) reserve(clusterUID, node, host string) (free func(), err error) {
+func (n *nodeNames) reserve(clusters []string, node, host string) (free func(), err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	key := clusterUID + "/" + node
-	if other, taken := n.hosts[key]; taken {
-		return nil, fmt.Errorf("host %[2]s already uses the node name %[1]q: set nodeName for one of them", node, other)
+	for _, c := range clusters {
+		if other, taken := n.hosts[c+"/"+node]; taken {
+			return nil, fmt.Errorf("host %[2]s already uses the node name %[1]q: set nodeName for one of them", node, other)
+		}
 	}
 	if n.hosts == nil {
 		n.hosts = map[string]string{}
 	}
-	n.hosts[key] = host
+	for _, c := range clusters {
+		n.hosts[c+"/"+node] = host
+	}
 	return func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		delete(n.hosts, key)
+		for _, c := range clusters {
+			delete(n.hosts, c+"/"+node)
+		}
 	}, nil
 }
