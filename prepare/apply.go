@@ -112,11 +112,6 @@ func Inspect(ctx context.Context, m Machine, rootDir string, found hostcheck.Fou
 		return s, fmt.Errorf("inspect the host: %w", err)
 	}
 	s.Routes = parseRoutes(string(routes))
-	hostname, err := m.ReadFile(ctx, "/proc/sys/kernel/hostname", maxFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return s, fmt.Errorf("inspect the host: %w", err)
-	}
-	s.Hostname = strings.TrimSpace(string(hostname))
 	try, err := m.Run(ctx, host.Command{Args: []string{"sh", "-c", "modprobe -n -q br_netfilter 2>/dev/null"}, Timeout: runTime})
 	if err != nil {
 		return s, fmt.Errorf("inspect the host: %w", err)

@@ -2,7 +2,6 @@ package prepare
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -63,8 +62,6 @@ type Facts struct {
 	ModuleFile  File
 	NetworkFile File
 	Routes      []netip.Prefix
-	// Hostname, in lower case, is the default node name.
-	Hostname string
 	// Subnet is the pod network that an earlier preparation chose, if any.
 	Subnet netip.Prefix
 	// Loadable: br_netfilter can be loaded.
@@ -104,7 +101,7 @@ const (
 
 // Node is what is known of the node that a machine shall become.
 type Node struct {
-	// Name selects the pod network; empty: the hostname in lower case.
+	// Name selects the pod network; empty: it is not known, and no new network is made from it.
 	Name string
 	// Subnet is the pod network. If not valid, it is the one that an earlier preparation chose, or
 	// else one derived from the name that overlaps no route.
@@ -168,8 +165,12 @@ func (p *Plan) network(found hostcheck.Found, facts Facts, node Node) {
 		subnet = facts.Subnet
 	}
 	if !subnet.IsValid() {
-		name := cmp.Or(node.Name, strings.ToLower(facts.Hostname))
-		if subnet = freeSubnet(name, facts.Routes); !subnet.IsValid() {
+		// Not from the hostname: machines of one image share it, and so would their pods' addresses.
+		if node.Name == "" {
+			p.Notes = append(p.Notes, "pods have no network: set --node-name, from which a new one is derived, or --pod-cidr")
+			return
+		}
+		if subnet = freeSubnet(node.Name, facts.Routes); !subnet.IsValid() {
 			p.Notes = append(p.Notes, "pods have no network, and every candidate overlaps a route of the host: set --pod-cidr")
 			return
 		}

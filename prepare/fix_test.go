@@ -54,10 +54,10 @@ func TestDecide(t *testing.T) {
 		}, fixes: []string{FixCRI}, words: []string{`+ disabled_plugins = ["btrfs"]`}},
 		"no runtime, for another reason": {of: docker, change: func(f *hostcheck.Found, _ *Facts) { f.Config = []byte("version = 2\n") },
 			words: []string{"no runtime answers"}},
-		"no network": {of: bare, fixes: []string{FixNetwork}, words: []string{"new file /etc/cni/net.d/90-bowline.conflist", freeSubnet("", nil).String(), "portmap"}},
+		"no network": {of: bare, fixes: []string{FixNetwork}, words: []string{"new file /etc/cni/net.d/90-bowline.conflist", freeSubnet("n1", nil).String(), "portmap"}},
 		"no network, a taken subnet": {of: bare, change: func(_ *hostcheck.Found, s *Facts) {
-			s.Routes = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), freeSubnet("", nil)}
-		}, fixes: []string{FixNetwork}, words: []string{freeSubnet("", []netip.Prefix{freeSubnet("", nil)}).String()}},
+			s.Routes = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), freeSubnet("n1", nil)}
+		}, fixes: []string{FixNetwork}, words: []string{freeSubnet("n1", []netip.Prefix{freeSubnet("n1", nil)}).String()}},
 		"no network, no free subnet": {of: bare, change: func(_ *hostcheck.Found, s *Facts) {
 			s.Routes = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 		}, words: []string{"--pod-cidr"}},
@@ -96,7 +96,7 @@ func TestDecide(t *testing.T) {
 			if c.subnet != "" {
 				subnet = netip.MustParsePrefix(c.subnet)
 			}
-			plan := Decide(found, facts, Node{Subnet: subnet})
+			plan := Decide(found, facts, Node{Name: "n1", Subnet: subnet})
 			var names []string
 			for _, m := range plan.Fixes {
 				names = append(names, m.Name)
@@ -150,16 +150,22 @@ func TestPodNetworkIsTheNodes(t *testing.T) {
 		node  Node
 		want  netip.Prefix
 	}{
-		"by the node's name":           {Facts{Hostname: "raspberrypi"}, Node{Name: "pi-1"}, freeSubnet("pi-1", nil)},
-		"of a node without a name":     {Facts{Hostname: "Box-1"}, Node{}, freeSubnet("box-1", nil)},
-		"what the cluster gave":        {Facts{Hostname: "x", Subnet: before}, Node{Name: "pi-1", Subnet: given}, given},
-		"what was chosen before":       {Facts{Hostname: "x", Subnet: record.chosen()}, Node{Name: "pi-1"}, before},
-		"nothing was chosen before it": {Facts{Hostname: "x", Subnet: (&Record{}).chosen()}, Node{Name: "pi-2"}, freeSubnet("pi-2", nil)},
+		"by the node's name":           {Facts{}, Node{Name: "pi-1"}, freeSubnet("pi-1", nil)},
+		"what was chosen, no name":     {Facts{Subnet: before}, Node{}, before},
+		"a pod CIDR, no name":          {Facts{}, Node{Subnet: given}, given},
+		"what the cluster gave":        {Facts{Subnet: before}, Node{Name: "pi-1", Subnet: given}, given},
+		"what was chosen before":       {Facts{Subnet: record.chosen()}, Node{Name: "pi-1"}, before},
+		"nothing was chosen before it": {Facts{Subnet: (&Record{}).chosen()}, Node{Name: "pi-2"}, freeSubnet("pi-2", nil)},
 	} {
 		plan := Decide(found, c.facts, c.node)
 		if len(plan.Fixes) != 1 || !strings.Contains(plan.Fixes[0].Text(), c.want.String()) {
 			t.Errorf("%s: not %s: %+v", name, c.want, plan)
 		}
+	}
+	// A hostname would give all of them one network.
+	if plan := Decide(found, Facts{}, Node{}); len(plan.Fixes) != 0 || len(plan.Notes) != 1 ||
+		plan.Notes[0] != "pods have no network: set --node-name, from which a new one is derived, or --pod-cidr" {
+		t.Errorf("without a name and a pod CIDR: %+v", plan)
 	}
 }
 

@@ -23,14 +23,14 @@ func hostPrepareCommand() *cobra.Command {
 		Long: `Check a host, show what can be fixed safely, and fix it after you confirm: containerd's
 CRI plugin if it is disabled, as in Docker's package (containerd restarts, and containers
 keep running), a pod network if none is configured and the CNI plugins are installed, and
-the kernel settings for forwarding.
+the kernel settings for forwarding. A new pod network needs --node-name or --pod-cidr.
 
 The command records each change and the previous state on the host, and "bowline host
 release" restores that state. The exit status is 0 when the check that follows finds no
 failure, and 1 otherwise.`,
-		Example: `  bowline host prepare --dry-run unix:///run/containerd/containerd.sock
+		Example: `  bowline host prepare --dry-run --node-name box-1 unix:///run/containerd/containerd.sock
   bowline host prepare --identity-file ~/.ssh/id_ed25519 --host-key SHA256:… \
-    ssh://root@10.0.0.7/run/containerd/containerd.sock`,
+    --node-name box-1 ssh://root@10.0.0.7/run/containerd/containerd.sock`,
 		Args: arguments("ENDPOINT"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			if podCIDR != "" {
@@ -79,8 +79,8 @@ failure, and 1 otherwise.`,
 	f := c.Flags()
 	f.BoolVar(&p.DryRun, "dry-run", false, "show the changes without making them")
 	f.BoolVarP(&yes, "yes", "y", false, "do it without asking")
-	f.StringVar(&podCIDR, "pod-cidr", "", "the pod CIDR of a new pod network (default: the node's podCIDR, or one derived from its name)")
-	f.StringVar(&p.Node.Name, "node-name", "", "the name of the node, from which the pod CIDR is derived (default: the hostname)")
+	f.StringVar(&podCIDR, "pod-cidr", "", "the pod CIDR of a new pod network (default: the node's podCIDR, or one derived from --node-name)")
+	f.StringVar(&p.Node.Name, "node-name", "", "the name of the node, from which the pod CIDR of a new pod network is derived")
 	f.StringVar(&kubeconfig, "kubeconfig", "", "a kubeconfig with which to read the podCIDR of the node --node-name")
 	return c
 }

@@ -23,7 +23,7 @@ func FuzzStatus(f *testing.F) {
 	}
 	add(&runtimeapi.ContainerStatus{Id: "c", State: runtimeapi.ContainerState_CONTAINER_RUNNING, StartedAt: 1 << 62,
 		Annotations: map[string]string{pod.AnnotationSize: `{"cpuLimit":1}`, pod.AnnotationCrashes: "4294967295", pod.AnnotationRestartCount: "-1"},
-		Resources: &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{CpuShares: 1 << 62, CpuPeriod: 1, CpuQuota: 1 << 62}}},
+		Resources:   &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{CpuShares: 1 << 62, CpuPeriod: 1, CpuQuota: 1 << 62}}},
 		&runtimeapi.PodSandboxStatus{Id: "s", CreatedAt: -1, Network: &runtimeapi.PodSandboxNetworkStatus{AdditionalIps: []*runtimeapi.PodIP{{Ip: "x"}}},
 			Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: &runtimeapi.NamespaceOption{
 				UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: []*runtimeapi.IDMapping{{}}}}}}})

@@ -114,18 +114,18 @@ func handOver(t *testing.T, name string, remote bool) {
 	wants(t, w.host(t, "check"), 1, "CRI plugin disabled", "ip_forward=0")
 
 	// A dry run shows the changes and makes none.
-	wants(t, w.host(t, "prepare", "--dry-run"), 0,
+	wants(t, w.host(t, "prepare", "--dry-run", "--node-name", name), 0,
 		`- disabled_plugins = ["io.containerd.grpc.v1.cri"]`, "+ disabled_plugins = []", "containerd restarts", "+ net.ipv4.ip_forward=1")
 	if diff := cmp.Diff(before, b.state(t)); diff != "" {
 		t.Fatalf("--dry-run has changed the machine:\n%s", diff)
 	}
 	// Without an answer nothing is done.
-	wants(t, w.host(t, "prepare"), 1, "nothing was changed")
+	wants(t, w.host(t, "prepare", "--node-name", name), 1, "nothing was changed")
 	if diff := cmp.Diff(before, b.state(t)); diff != "" {
 		t.Fatalf("unanswered, it has changed the machine:\n%s", diff)
 	}
 
-	wants(t, w.host(t, "prepare", "--yes"), 0, "new file /etc/cni/net.d/90-bowline.conflist")
+	wants(t, w.host(t, "prepare", "--yes", "--node-name", name), 0, "new file /etc/cni/net.d/90-bowline.conflist")
 	wants(t, w.host(t, "check"), 0)
 	wants(t, w.host(t, "prepare", "--dry-run"), 0, "There is nothing to fix")
 	foreign.unharmed(t, "after prepare")
