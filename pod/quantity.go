@@ -3,9 +3,7 @@ package pod
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 )
 
@@ -23,25 +21,40 @@ const (
 func CheckQuantities(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-	for {
-		token, err := d.Token()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
+	var value any
+	if err := d.Decode(&value); err != nil {
+		return err
+	}
+	return checkQuantities(value)
+}
+
+func checkQuantities(value any) error {
+	switch value := value.(type) {
+	case string:
+		return checkQuantity(value)
+	case json.Number:
+		return checkQuantity(value.String())
+	case []any:
+		for _, v := range value {
+			if err := checkQuantities(v); err != nil {
+				return err
+			}
 		}
-		var text string
-		switch token := token.(type) {
-		case string:
-			text = token
-		case json.Number:
-			text = token.String()
-		}
-		if unboundedQuantity(text) {
-			return fmt.Errorf("quantity %.*q is out of bounds", shownQuantityBytes, text)
+	case map[string]any:
+		for _, v := range value {
+			if err := checkQuantities(v); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
+}
+
+func checkQuantity(text string) error {
+	if unboundedQuantity(text) {
+		return fmt.Errorf("quantity %.*q is out of bounds", shownQuantityBytes, text)
+	}
+	return nil
 }
 
 // unboundedQuantity reports whether a text has the form of a quantity, with too many digits in the
