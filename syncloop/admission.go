@@ -24,7 +24,25 @@ func (w *worker) ask() bool {
 	case !w.answer.Complete():
 		w.loop.allocation.Ask(w.api)
 	}
-	return w.answer.Version >= w.asked.version || w.term != nil && w.answer.Version > 0
+	if w.answer.Version >= w.asked.version {
+		return true
+	}
+	if w.term == nil || w.answer.Version == 0 {
+		return false
+	}
+	w.takeDeletion()
+	return true
+}
+
+// takeDeletion marks the pod as deleted if the API server's object is. A pod that ends does not wait
+// for its allocation, and the object is deleted at last only if the pod shows that a user asked for
+// that.
+func (w *worker) takeDeletion() {
+	if w.api.DeletionTimestamp == nil || w.pod.DeletionTimestamp != nil {
+		return
+	}
+	w.pod = w.pod.DeepCopy()
+	w.pod.DeletionTimestamp, w.pod.DeletionGracePeriodSeconds = w.api.DeletionTimestamp, w.api.DeletionGracePeriodSeconds
 }
 
 // answered takes an answer of the allocation manager, unless it is for an older pod or for a former
