@@ -26,17 +26,22 @@ const (
 // namespace holds all pods of this run.
 var namespace string
 
-// script is a container's command. It writes its entry and, on SIGTERM or at its end, its leave
-// (LEAVE in body), each with an ID of this execution, the pod's UID and the time.
+// script is a container's command. It writes its entry (ENTER in body, or at the beginning) and, on
+// SIGTERM or at its end, its leave (LEAVE in body), each with an ID of this execution, the pod's UID
+// and the time.
 func script(name, body string) []string {
-	return []string{"sh", "-c", `I=$(cat /proc/sys/kernel/random/uuid)
-append /w/log ` + name + ` enter $I $POD_UID $NODE $(date +%T)
-` + strings.ReplaceAll(body, "LEAVE", "append /w/log "+name+" leave $I $POD_UID $NODE $(date +%T); exit 0")}
+	if !strings.Contains(body, "ENTER") {
+		body = "ENTER\n" + body
+	}
+	body = strings.ReplaceAll(body, "ENTER", "append /w/log "+name+" enter $I $POD_UID $NODE $(date +%T)")
+	body = strings.ReplaceAll(body, "LEAVE", "append /w/log "+name+" leave $I $POD_UID $NODE $(date +%T); exit 0")
+	return []string{"sh", "-c", "I=$(cat /proc/sys/kernel/random/uuid)\n" + body}
 }
 
 // untilTold runs until SIGTERM and takes a little time to leave, which exposes a caller that does
-// not wait for it.
+// not wait for it. It enters with its trap set.
 const untilTold = `trap "sleep 0.15; LEAVE" TERM
+ENTER
 sleep inf & wait`
 
 func container(name, body string) v1.Container {

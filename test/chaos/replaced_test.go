@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -171,6 +172,16 @@ func (s *set) ready(ctx context.Context, old types.UID) (*v1.Pod, error) {
 func (s *set) move(ctx context.Context, f *fault, away time.Duration) (from *node, bad []string) {
 	old, err := s.ready(ctx, "")
 	if err != nil {
+		return nil, []string{err.Error()}
+	}
+	// A container without a probe is Ready before its shell has set its trap, and would end without a
+	// word.
+	if err := labtest.Until(ctx, patience, "the pod's container has entered", func(context.Context) error {
+		if lines := s.lines(); count(lines, "enter") <= count(lines, "leave") {
+			return errors.New("it has not")
+		}
+		return nil
+	}); err != nil {
 		return nil, []string{err.Error()}
 	}
 	n := s.nodes[slices.IndexFunc(s.nodes, func(n *node) bool { return n.name == old.Spec.NodeName })]
