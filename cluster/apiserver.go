@@ -82,11 +82,11 @@ func (c *Connection) WaitForAPIServer(ctx context.Context, nodeName string, runt
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && (isUnavailable(err) || cri.IsTransport(err)):
-			klog.FromContext(ctx).V(1).Info("Could not check yet whether the API server belongs to this node's cluster, will retry", "err", err)
+			klog.FromContext(ctx).V(1).Info("Failed to verify the cluster of the API server, will retry", "err", err)
 			continue
 		case err != nil && isRefusal(err):
 			if refusal.Changed(err) {
-				klog.FromContext(ctx).Error(err, "The API server refuses this node, will retry")
+				klog.FromContext(ctx).Error(err, "Failed to log in to the API server as the node, will retry")
 			}
 			continue
 		case err != nil:
@@ -94,7 +94,7 @@ func (c *Connection) WaitForAPIServer(ctx context.Context, nodeName string, runt
 		case !same:
 			return fmt.Errorf("the API server at %s belongs to %s, but the host is a node of cluster %s; use the kubeconfig of that cluster, or remove the owner file if that cluster no longer uses the host", c.Rest.Host, Name(seen.Witnesses), c.UID)
 		}
-		klog.FromContext(ctx).Info("The API server answers")
+		klog.FromContext(ctx).Info("Connected to the API server", "server", c.Rest.Host)
 		seen.share(c.known)
 		c.Shared, c.Witnesses = seen.Shared, seen.Witnesses
 		close(c.Ready)

@@ -44,7 +44,7 @@ func newIdentity(ctx context.Context, cfg *config.Host, nodeName string) (*ident
 	case config.IdentityBootstrap:
 		err = i.certify(ctx, nodecert.Config{NodeName: nodeName, Directory: cfg.Identity.CertificateDirectory, Asker: base})
 	case config.IdentityCSR:
-		klog.FromContext(ctx).Info("WARNING: identity.mode is CSR: the account of this process approves its own certificate requests, so it can become any node of the cluster",
+		klog.FromContext(ctx).Error(nil, "Identity mode CSR lets this account become any node",
 			"credential", credentialOf(cfg), "node", nodeName)
 		i.Approver = base
 		err = i.certify(ctx, nodecert.Config{NodeName: nodeName, Directory: cfg.Identity.CertificateDirectory, Asker: base, Approve: true})

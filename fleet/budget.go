@@ -49,7 +49,7 @@ func withinBudget(ctx context.Context, name string, manage func(context.Context)
 	}
 	budgets.exceeded(name, exceeded)
 	if stack := account.Stack(); stack != nil {
-		klog.FromContext(ctx).Info("Stack of the driver's panic", "stack", string(stack))
+		klog.FromContext(ctx).Error(nil, "Recovered the driver's panic", "stack", string(stack))
 	}
 	return &hostileError{exceeded}
 }

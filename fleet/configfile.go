@@ -73,7 +73,7 @@ func (f *ConfigFile) Watch(ctx context.Context, now <-chan os.Signal) {
 		case r.is(f.known):
 			before = nil
 			if asked {
-				klog.FromContext(ctx).Info("The configuration file has not changed", "file", f.path)
+				klog.FromContext(ctx).Info("Skipped the unchanged configuration file", "file", f.path)
 			}
 		case asked, before != nil && r.is(*before):
 			before = nil
@@ -96,18 +96,18 @@ func (f *ConfigFile) look() reading {
 // take applies f.known, or logs why not.
 func (f *ConfigFile) take(log klog.Logger) {
 	if f.known.err != "" {
-		log.Error(errors.New(f.known.err), "Failed to read the configuration file; the previous configuration stays in use")
+		log.Error(errors.New(f.known.err), "Failed to read the configuration file; the previous one stays in use", "file", f.path)
 		return
 	}
 	c, err := config.ParseFile(f.path, f.known.data)
 	var invalid *config.InvalidError
 	switch {
 	case errors.As(err, &invalid):
-		log.Error(errors.New(invalid.Sentence()), "The configuration file is invalid; the previous configuration stays in use", "file", f.path)
+		log.Error(errors.New(invalid.Sentence()), "Ignored the invalid configuration file; the previous one stays in use", "file", f.path)
 	case err != nil:
-		log.Error(err, "Ignored the configuration file; the previous configuration stays in use", "file", f.path)
+		log.Error(err, "Ignored the configuration file; the previous one stays in use", "file", f.path)
 	case bytes.Equal(f.known.data, f.applied):
-		log.Info("The configuration file matches the configuration in use again", "file", f.path)
+		log.Info("Configuration file matches the configuration in use again", "file", f.path)
 	default:
 		f.applied = f.known.data
 		log.Info("Applied the changed configuration file", "file", f.path, "hosts", len(c.Hosts))

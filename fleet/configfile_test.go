@@ -138,13 +138,13 @@ func TestConfigFileChanges(t *testing.T) {
 
 		write(path, strings.Replace(hostsFile("a"), "ssh://", "tcp://", 1)+"maxPods: -3\n")
 		time.Sleep(twoLooks)
-		w.is("with two mistakes", 4, "a d", "is invalid; the previous configuration stays in use", path, "hosts[0].endpoint", "maxPods")
+		w.is("with two mistakes", 4, "a d", "Ignored the invalid configuration file", path, "hosts[0].endpoint", "maxPods")
 		time.Sleep(time.Minute)
 		w.is("and left so", 4, "a d")
 
 		write(path, hostsFile("a", "a"))
 		time.Sleep(twoLooks)
-		w.is("with one host twice", 4, "a d", "is invalid; the previous configuration stays in use", "hosts[1].endpoint: Duplicate value", "hosts[1].name")
+		w.is("with one host twice", 4, "a d", "Ignored the invalid configuration file", "hosts[1].endpoint: Duplicate value", "hosts[1].name")
 
 		write(path, hostsFile("a", "d"))
 		time.Sleep(twoLooks)
@@ -215,7 +215,7 @@ func TestConfigFileAskedFor(t *testing.T) {
 		w := watch(t, path, now)
 		now <- syscall.SIGHUP
 		synctest.Wait()
-		w.is("unchanged", 1, "a", "has not changed")
+		w.is("unchanged", 1, "a", "Skipped the unchanged configuration file")
 		testutil.Must(t, os.WriteFile(path, []byte(hostsFile("b")), 0o600))
 		now <- syscall.SIGHUP
 		synctest.Wait()

@@ -282,7 +282,7 @@ func releaseMachine(ctx context.Context, cfg *config.Host, client kubernetes.Int
 	log := klog.FromContext(ctx).V(2)
 	r := &release.Release{Open: func(ctx context.Context) (*connect.Host, error) { return connect.Open(ctx, cfg, nil) }, Cfg: cfg, NodeName: cfg.NodeName, Cluster: &cluster.Seen{Client: client, Witnesses: w}, Keep: true, Recognize: may,
 		Step: func(s release.Step) {
-			log.Info("Made a step of the host's release", "host", cfg.Name, "step", s.What, "object", s.Object)
+			log.Info("Releasing the host", "host", cfg.Name, "step", s.What, "object", s.Object)
 		}}
 	return withinBudget(ctx, cfg.Name, func(ctx context.Context) error {
 		done, err := r.Run(ctx)

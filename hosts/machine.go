@@ -139,10 +139,10 @@ func (s *Source) Recognize(ctx context.Context, name string, found v1alpha1.Mach
 		case err == nil && (now.Status.Machine == nil || *now.Status.Machine != want):
 			// Helm does not upgrade CRDs. Refusing the machine would end every node of such a
 			// cluster.
-			klog.FromContext(ctx).Info("The machine and login of the Host are not recorded, so another machine could take its place: the cluster has the CRD of an older Bowline; apply the current one", "crd", "charts/bowline/crds/bowline.io_hosts.yaml")
+			klog.FromContext(ctx).Error(nil, "Failed to record the host: the CRD is outdated", "crd", "charts/bowline/crds/bowline.io_hosts.yaml", "effect", "another machine could take the place of the host")
 			return nil
 		case err == nil:
-			klog.FromContext(ctx).Info("Recorded the machine of the Host; no other machine is accepted for it", "machineID", want.MachineID, "hostKey", want.HostKey, "user", want.User, "socket", want.Socket)
+			klog.FromContext(ctx).Info("Recorded the machine of the Host", "machineID", want.MachineID, "hostKey", want.HostKey, "user", want.User, "socket", want.Socket)
 			return nil
 		case !apierrors.IsConflict(err) || try == recordTries:
 			return fmt.Errorf("record the machine of the Host %s: %w", name, err)

@@ -54,7 +54,7 @@ func (s *Source) remove(ctx context.Context, h *v1alpha1.Host) (time.Duration, e
 		}
 	}
 	due := next(r)
-	klog.FromContext(ctx).V(2).Info("The Host is being removed", "step", due)
+	klog.FromContext(ctx).V(2).Info("Removing the Host", "step", due)
 	v, err := s.take(ctx, due, h, node, pods)
 	if err != nil || v == nil {
 		return 0, err
@@ -98,9 +98,9 @@ func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.
 		return notReadyf(ReasonDraining, "the node %s is deleted", node.Name), nil
 	default:
 		if detaches {
-			klog.FromContext(ctx).Info("Detached the Host: its node is deleted; its containers, their volumes and the owner file are still on the host", "endpoint", h.Spec.Endpoint)
+			klog.FromContext(ctx).Info("Detached the Host", "endpoint", h.Spec.Endpoint, "kept", "containers, volumes, owner file")
 		} else {
-			klog.FromContext(ctx).Info("Deleted the Host: nothing of its node is left")
+			klog.FromContext(ctx).Info("Removed the Host", "endpoint", h.Spec.Endpoint)
 		}
 		keep := slices.DeleteFunc(slices.Clone(h.Finalizers), func(f string) bool { return f == v1alpha1.Finalizer })
 		return nil, ignoreGone(s.cfg.API.SetFinalizers(ctx, h, keep))
@@ -117,7 +117,7 @@ func (s *Source) evict(ctx context.Context, h *v1alpha1.Host, node *v1.Node, pod
 	s.want(ctx, h.Name, cfg)
 	round, err := s.drained(node.Name).EvictAll(ctx, pods)
 	for _, name := range round.Evicted {
-		klog.FromContext(ctx).Info("Evicted a pod of a Host that is being deleted", "pod", name)
+		klog.FromContext(ctx).Info("Evicted a pod of the Host", "pod", name)
 	}
 	if err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ func (s *Source) leave(ctx context.Context, name string) {
 	delete(s.reports, name)
 	delete(s.written, name)
 	if r := s.releases[name]; r != nil && r.running {
-		klog.FromContext(ctx).Info("Another replica removes the pods of this host; stopped here")
+		klog.FromContext(ctx).Info("Handed the removal to another replica")
 		r.cancel()
 		return // when the release ends, the Host is enqueued again
 	}

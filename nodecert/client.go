@@ -141,7 +141,7 @@ func (c *Client) Wait(ctx context.Context) error {
 			case name == "":
 				return fmt.Errorf("the API server at %s does not answer a certificate request", c.config.Asker.Host)
 			}
-			klog.FromContext(ctx).Info("Waiting for the node's certificate to be approved and signed: kubectl certificate approve "+name, "node", c.config.NodeName)
+			klog.FromContext(ctx).Info("Waiting for certificate approval", "csr", name, "node", c.config.NodeName)
 		case <-tick.C:
 		}
 	}

@@ -50,7 +50,7 @@ type store struct {
 func (s store) Update(cert, key []byte) (*tls.Certificate, error) {
 	out, err := s.FileStore.Update(cert, key)
 	if err == nil {
-		s.log.Info("The cluster has signed a certificate", "what", s.what, "until", out.Leaf.NotAfter)
+		s.log.Info("Received a signed certificate", "usage", s.what, "until", out.Leaf.NotAfter)
 	}
 	return out, err
 }

@@ -65,10 +65,10 @@ func (r *rotation) Run(ctx context.Context) error {
 		log := klog.FromContext(ctx)
 		made, err := r.make() // it loads what the old one stored
 		if err != nil {
-			log.Error(err, "Failed to read the certificate that is to be renewed after the machine slept, will retry")
+			log.Error(err, "Failed to read the certificate to renew after a clock change, will retry")
 			continue
 		}
-		log.Info("The machine slept, or its clock was set: the renewal follows the current time", "until", last.Leaf.NotAfter)
+		log.Info("Rescheduled certificate renewal after a clock change", "until", last.Leaf.NotAfter)
 		m.Stop() // its remaining goroutines end with its timer
 		r.mu.Lock()
 		r.manager, m = made, made

@@ -117,7 +117,7 @@ func (p *Pool) step(ctx context.Context, now time.Time) (next time.Time) {
 		case w != nil && same(w, m.host):
 			m.host = w // the same pointer makes the next comparison cheap
 		case m.cancel != nil && m.state.Phase != Ending:
-			klog.FromContext(ctx).Info("Stopping the host's driver", "host", name, "wantedOtherwise", w != nil)
+			klog.FromContext(ctx).Info("Stopping the host's driver", "host", name, "restart", w != nil)
 			m.cancel()
 			p.phase(m, Ending, "")
 		case m.cancel != nil: // its driver has not ended yet
@@ -150,7 +150,7 @@ func (p *Pool) step(ctx context.Context, now time.Time) (next time.Time) {
 	for _, m := range ready {
 		if in := p.blockedBy(m.host); in != "" {
 			if m.state.BlockedBy != in {
-				klog.FromContext(ctx).Info("Waiting for the driver of another host to stop", "host", m.name, "inTheWay", in)
+				klog.FromContext(ctx).Info("Waiting for the driver of another host to stop", "host", m.name, "blockedBy", in)
 			}
 			p.phase(m, Waiting, in)
 			continue // when that driver ends, step runs again
@@ -213,7 +213,7 @@ func (p *Pool) note(ctx context.Context, e ending) (failed bool) {
 		delete(p.holders, c)
 	}
 	if m.state.Phase == Ending {
-		klog.FromContext(ctx).Info("The host's driver stopped", "host", m.name)
+		klog.FromContext(ctx).Info("Stopped the host's driver", "host", m.name)
 		p.forget(m) // the next step makes a new member if the host is wanted
 		return false
 	}
@@ -249,10 +249,10 @@ func (m *member) logFailure(log klog.Logger) {
 		log.Error(m.state.Err, "Failed to manage the host, will retry", "host", m.name, "in", in)
 		return
 	}
-	log.Error(m.state.Err, "The host is quarantined, will retry", "host", m.name, "in", in, "quarantines", m.state.Quarantines)
+	log.Error(m.state.Err, "Quarantined the host, will retry", "host", m.name, "in", in, "quarantines", m.state.Quarantines)
 	var panicked *PanicError
 	if errors.As(m.state.Err, &panicked) {
-		log.Info("Stack of the driver's panic", "host", m.name, "stack", string(panicked.Stack))
+		log.Error(nil, "Recovered the driver's panic", "host", m.name, "stack", string(panicked.Stack))
 	}
 }
 
@@ -281,13 +281,13 @@ func (p *Pool) forget(m *member) {
 }
 
 // phase makes the transitions of doc.go. It keeps the last error.
-func (p *Pool) phase(m *member, to Phase, inTheWay string) {
+func (p *Pool) phase(m *member, to Phase, blockedBy string) {
 	if m.state.Phase != to {
 		m.state.Since = time.Now()
-	} else if m.state.BlockedBy == inTheWay {
+	} else if m.state.BlockedBy == blockedBy {
 		return
 	}
-	m.state.Phase, m.state.BlockedBy, m.state.NextTry = to, inTheWay, time.Time{}
+	m.state.Phase, m.state.BlockedBy, m.state.NextTry = to, blockedBy, time.Time{}
 	p.touched = true
 }
 

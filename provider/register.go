@@ -83,7 +83,7 @@ func (n *Node) reregister(ctx context.Context, err error) error {
 	if !errors.IsNotFound(err) || n.retired.Load() || ctx.Err() != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("The node object was deleted; registering again", "node", n.cfg.Registration.NodeName)
+	klog.FromContext(ctx).Info("Registering the deleted node again", "node", n.cfg.Registration.NodeName)
 	if _, err := n.nodes.Create(ctx, n.status.node(time.Now(), false), metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("register node %q again: %w", n.cfg.Registration.NodeName, err)
 	}

@@ -29,9 +29,9 @@ func (s *stateLog) note(ctx context.Context, err error) {
 	switch {
 	case !changed:
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "Cannot "+s.what+"; retrying")
+		klog.FromContext(ctx).Error(err, "Failed, will retry", "operation", s.what)
 	default:
-		klog.FromContext(ctx).Info("Can " + s.what + " again")
+		klog.FromContext(ctx).Info("Recovered", "operation", s.what)
 		if s.again != nil {
 			s.again()
 		}

@@ -96,11 +96,11 @@ func (r *Reporter) look(ctx context.Context, s *State) error {
 	switch {
 	case state.Up && s.Link != nil && s.Link.Up:
 	case state.Up:
-		klog.FromContext(ctx).Info("The link to the machine is up", "address", l.Address)
+		klog.FromContext(ctx).Info("Link to the host is up", "address", l.Address)
 	default:
 		down := &link.DownError{Address: l.Address, For: now.Sub(state.Since), Cause: state.Err}
 		l.Message, l.Over = down.Error(), state.Since.Add(r.grace)
-		klog.FromContext(ctx).Info("The link to the machine is down", "err", l.Message)
+		klog.FromContext(ctx).Error(down, "Link to the host is down")
 	}
 	s.link(now, l)
 	return nil

@@ -41,7 +41,7 @@ func Own(ctx context.Context) Login {
 			continue
 		}
 		if _, err := ssh.ParsePrivateKey(data); err != nil {
-			klog.FromContext(ctx).V(4).Info("The key is not used", "file", file, "err", err) // mostly because it is encrypted; an agent may have it
+			klog.FromContext(ctx).V(4).Info("Skipped a key", "file", file, "err", err) // mostly because it is encrypted; an agent may have it
 			continue
 		}
 		l.Keys = append(l.Keys, file)
@@ -58,7 +58,7 @@ func usableAgent(ctx context.Context) string {
 	logger := klog.FromContext(ctx).V(4)
 	conn, err := (&net.Dialer{Timeout: agentTime}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		logger.Info("The ssh-agent is not used", "socket", socket, "err", err)
+		logger.Info("Skipped the ssh-agent", "socket", socket, "err", err)
 		return ""
 	}
 	defer conn.Close()
@@ -67,7 +67,7 @@ func usableAgent(ctx context.Context) string {
 	}
 	keys, err := agent.NewClient(conn).List()
 	if err != nil || len(keys) == 0 {
-		logger.Info("The ssh-agent is not used", "socket", socket, "keys", len(keys), "err", err)
+		logger.Info("Skipped the ssh-agent", "socket", socket, "keys", len(keys), "err", err)
 		return ""
 	}
 	return socket

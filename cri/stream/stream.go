@@ -157,6 +157,6 @@ func (responder) Error(w http.ResponseWriter, req *http.Request, err error) {
 }
 
 func fail(w http.ResponseWriter, req *http.Request, code int, err error) {
-	klog.FromContext(req.Context()).Info("Stream not served", "path", req.URL.Path, "code", code, "err", err)
+	klog.FromContext(req.Context()).Error(err, "Failed to serve the stream", "path", req.URL.Path, "code", code)
 	http.Error(w, err.Error(), code)
 }

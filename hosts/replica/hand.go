@@ -172,7 +172,7 @@ func (r *Replica) note(ctx context.Context, end written, now time.Time) {
 	case apierrors.IsConflict(end.err), apierrors.IsAlreadyExists(end.err):
 		// Another replica has written; the watch will show what.
 		w.until = now.Add(lookAgain)
-		klog.FromContext(ctx).V(2).Info("Another replica wrote the Lease first", "of", end.what)
+		klog.FromContext(ctx).V(2).Info("Lost a Lease update to another replica", "of", end.what)
 	default:
 		w.until = now.Add(writeAgain)
 		klog.FromContext(ctx).Error(end.err, "Failed to update the host lease, will retry", "of", end.what)

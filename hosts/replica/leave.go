@@ -24,7 +24,7 @@ func (r *Replica) leave(ctx context.Context) {
 	r.mu.Lock()
 	r.leaving = true
 	r.mu.Unlock()
-	klog.FromContext(ctx).Info("This replica leaves", "replica", r.cfg.Name)
+	klog.FromContext(ctx).Info("Leaving the replica set", "replica", r.cfg.Name)
 	r.beat.Send()
 }
 

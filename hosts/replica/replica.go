@@ -204,7 +204,7 @@ func (r *Replica) Run(ctx context.Context, objects Objects) error {
 			done, end = nil, time.After(r.cfg.Patience)
 			r.leave(inner)
 		case <-end:
-			klog.FromContext(ctx).Info("Failed to hand over all hosts in time; the other replicas take the rest", "patience", r.cfg.Patience)
+			klog.FromContext(ctx).Error(nil, "Failed to hand over all hosts in time; other replicas take the rest", "patience", r.cfg.Patience)
 			over = true
 		case err := <-failed:
 			r.drop(inner)

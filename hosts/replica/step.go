@@ -23,9 +23,9 @@ func (r *Replica) step(ctx context.Context, now time.Time) (next time.Time) {
 	if seen.heard != r.heard {
 		r.heard = seen.heard
 		if r.heard {
-			log.Info("This replica is heard", "replica", r.cfg.Name)
+			log.Info("Observed own Lease renewals; resuming assignment", "replica", r.cfg.Name)
 		} else {
-			log.Info("This replica does not see its own renewals; it keeps its hosts and moves none", "replica", r.cfg.Name)
+			log.Error(nil, "Own Lease renewals are not observed; keeping hosts", "replica", r.cfg.Name)
 		}
 	}
 	r.mu.Lock()
@@ -34,7 +34,7 @@ func (r *Replica) step(ctx context.Context, now time.Time) (next time.Time) {
 	next = seen.wake
 	if living := append(seen.others, shard.Replica{Name: r.cfg.Name, Leaving: leaving}); !same(living, r.living) {
 		r.living, r.changed = living, now
-		log.Info("Live replicas", "replicas", fmt.Sprint(living))
+		log.Info("Replica set changed", "replicas", fmt.Sprint(living))
 	}
 	if !known {
 		return next

@@ -24,7 +24,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, subresources []st
 	who, ok, err := s.cfg.Authenticator.AuthenticateRequest(r)
 	if err != nil || !ok {
 		if err != nil {
-			logger.V(2).Info("Unauthenticated request to the kubelet API", "path", r.URL.Path, "from", r.RemoteAddr, "err", err)
+			logger.V(2).Info("Refused an unauthenticated request to the kubelet API", "path", r.URL.Path, "from", r.RemoteAddr, "err", err)
 		}
 		if stranger(r.Context()) {
 			// Neither the rest of the body nor pipelined requests are read.
@@ -36,7 +36,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, subresources []st
 	for _, sub := range subresources {
 		decision, _, err := s.cfg.Authorizer.Authorize(r.Context(), s.attributes(who.User, r, sub))
 		if err != nil {
-			logger.V(2).Info("Cannot authorize a request to the kubelet API", "path", r.URL.Path, "user", who.User.GetName(), "err", err)
+			logger.V(2).Info("Failed to authorize a request to the kubelet API", "path", r.URL.Path, "user", who.User.GetName(), "err", err)
 			http.Error(w, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", who.User.GetName(), verbs[r.Method], sub), http.StatusInternalServerError)
 			return false
 		}

@@ -194,7 +194,7 @@ func (s *Server) Run(ctx context.Context) error {
 type debugWriter struct{ logger klog.Logger }
 
 func (w debugWriter) Write(p []byte) (int, error) {
-	w.logger.V(4).Info("Kubelet API", "message", strings.TrimSpace(string(p)))
+	w.logger.V(4).Info("Server of the kubelet API reported a problem", "message", strings.TrimSpace(string(p)))
 	return len(p), nil
 }
 

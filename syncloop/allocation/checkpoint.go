@@ -69,7 +69,7 @@ func (m *Manager) load(ctx context.Context) {
 				m.post(func(context.Context) { m.checkpoint, m.loaded = r, true })
 			} else if !failed && ctx.Err() == nil {
 				failed = true
-				klog.FromContext(ctx).Error(err, "Failed to read the record of resized pods, will retry; no container starts until then")
+				klog.FromContext(ctx).Error(err, "Failed to read the record of resized pods, will retry; no container starts")
 			}
 			return err == nil, nil
 		})

@@ -191,7 +191,7 @@ func (m *Manager) look(ctx context.Context) ([]*v1.Pod, error) {
 	}
 	first := r.Due[0]
 	what := evictionpolicy.ResourceOf(first.Signal)
-	klog.FromContext(ctx).Info("The host is under resource pressure", "resource", what, "signal", first.Signal, "threshold", first.Amount.String(), "available", seen[first.Signal].Available)
+	klog.FromContext(ctx).Info("Reclaiming a resource under pressure", "resource", what, "signal", first.Signal, "threshold", first.Amount.String(), "available", seen[first.Signal].Available)
 	m.cfg.Event(v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what))
 	if ofImages(first.Signal, ownImageFs) {
 		if err := m.cfg.Reclaim(ctx); err != nil {
@@ -241,7 +241,7 @@ func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen evictionp
 	}
 	for _, p := range evictionpolicy.Rank(active, usages, first.Signal, ownImageFs) {
 		if m.cfg.Pods.Spared(p) {
-			klog.FromContext(ctx).Info("Kept a critical pod", "pod", klog.KObj(p))
+			klog.FromContext(ctx).Info("Skipped evicting a critical pod", "pod", klog.KObj(p))
 			continue
 		}
 		grace := hardGrace
@@ -257,7 +257,7 @@ func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen evictionp
 				return nil, nil
 			}
 			// The kubelet would choose it again and again, and never another.
-			klog.FromContext(ctx).Info("An evicted pod has not stopped; evicting another one", "pod", klog.KObj(p))
+			klog.FromContext(ctx).Info("Evicting another pod; the evicted one has not stopped", "pod", klog.KObj(p))
 			continue
 		}
 		message, notes := evictionpolicy.Message(p, usages[string(p.UID)], due, seen)
@@ -265,7 +265,7 @@ func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen evictionp
 		m.ending[p.UID] = ending{grace: grace, until: now.Add(max(grace*3/2, endPatience))}
 		return []*v1.Pod{p}, nil
 	}
-	klog.FromContext(ctx).Info("No pod can be evicted", "resource", what)
+	klog.FromContext(ctx).Error(nil, "Found no pod to evict", "resource", what)
 	return nil, nil
 }
 

@@ -144,7 +144,7 @@ func New(c Config) (*Sweeper, error) {
 
 // Run sweeps every Period until ctx ends. It logs a failed sweep; the next one retries.
 func (s *Sweeper) Run(ctx context.Context) error {
-	return periodic.Run(ctx, s.cfg.Period, "Failed to collect all garbage", func(ctx context.Context) error {
+	return periodic.Run(ctx, s.cfg.Period, "collect garbage", func(ctx context.Context) error {
 		result, err := s.Sweep(ctx)
 		if !result.Empty() {
 			klog.FromContext(ctx).Info("Collected garbage", "containers", result.Containers, "sandboxes", result.Sandboxes,
@@ -207,7 +207,7 @@ func (s *Sweeper) RemoveFinished(ctx context.Context) error {
 	chosen := gcpolicy.What(in)
 	result, err := s.remove(ctx, gcpolicy.Removals{Containers: chosen.Containers, Sandboxes: chosen.Sandboxes})
 	if !result.Empty() {
-		klog.FromContext(ctx).Info("Removed the containers of ended pods: low on disk", "containers", result.Containers, "sandboxes", result.Sandboxes)
+		klog.FromContext(ctx).Info("Removed the containers of ended pods under disk pressure", "containers", result.Containers, "sandboxes", result.Sandboxes)
 	}
 	return err
 }

@@ -106,7 +106,7 @@ func (c *Collector) Run(ctx context.Context) error {
 			if failures++; failures > 1 {
 				c.cfg.Event(v1.EventTypeWarning, "ImageGCFailed", err.Error())
 			}
-			log.Error(err, "Image garbage collection failed")
+			log.Error(err, "Failed to collect unused images")
 		}
 		if !sleep(ctx, Period) {
 			return nil
@@ -186,7 +186,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	case !wall.Passed(c.until, now):
 		return nil
 	}
-	klog.FromContext(ctx).Info("The image file system is too full", "percent", imagegcpolicy.Percent(fs.Bytes, fs.FreeBytes), "high", c.cfg.High, "low", c.cfg.Low, "excess", excess)
+	klog.FromContext(ctx).Info("Image file system is above the high threshold", "percent", imagegcpolicy.Percent(fs.Bytes, fs.FreeBytes), "high", c.cfg.High, "low", c.cfg.Low, "excess", excess)
 	freed, err := c.remove(ctx, imagegcpolicy.Settled(c.records, now, c.cfg.MinAge), excess, "the disk is too full")
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (c *Collector) remove(ctx context.Context, ids []string, bytes int64, why s
 			}
 			continue
 		}
-		klog.FromContext(ctx).Info("Image removed", "image", id, "bytes", c.records[id].Size, "why", why)
+		klog.FromContext(ctx).Info("Removed the image", "image", id, "bytes", c.records[id].Size, "why", why)
 		freed += c.records[id].Size
 		delete(c.records, id)
 	}

@@ -177,7 +177,7 @@ func (m *Manager) Prune(ctx context.Context, ids []string, asOf time.Time) error
 			err = m.records.seen(ctx, look, name, ref.Repository, found.GetId())
 		}
 		if err != nil {
-			klog.FromContext(ctx).V(1).Info("The result of an image pull is not known yet", "image", name, "err", err)
+			klog.FromContext(ctx).V(1).Info("Failed to look up the result of an image pull", "image", name, "err", err)
 		}
 	}
 	return m.records.prune(ctx, ids, asOf)

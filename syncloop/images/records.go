@@ -98,8 +98,9 @@ const (
 // damagedSuffix marks the copy of a file that could not be read.
 const damagedSuffix = ".damaged"
 
-const lostRecords = "Failed to read the records of image pulls. Pods pull every present image again, since it is not known " +
-	"which were pulled with a secret. If every pod may use them all, delete the file and restart"
+// lostEffect is what follows from unreadable records: Bowline does not know which images were pulled
+// with a secret.
+const lostEffect = "pods pull every present image again; if every pod may use them all, delete the file and restart"
 
 func newRecords(files Files, path string) *records {
 	r := &records{files: files, path: path, turn: make(chan struct{}, 1), added: map[string]time.Time{}}
@@ -151,17 +152,17 @@ func (r *records) load(ctx context.Context) (file recordFile, err error) {
 		switch {
 		case schema.Newer(err):
 			file, r.frozen = recordFile{Lost: true}, true
-			klog.FromContext(ctx).Error(err, lostRecords+". The file stays as it is", "path", r.path)
+			klog.FromContext(ctx).Error(err, "Failed to read image pull records", "path", r.path, "effect", lostEffect, "reset", false)
 		case err != nil:
 			file = recordFile{Lost: true}
 			if err := r.files.WriteFile(ctx, r.path+damagedSuffix, data, 0o600); err != nil {
 				return file, fmt.Errorf("set the damaged records aside: %w", err)
 			}
-			klog.FromContext(ctx).Error(err, lostRecords, "path", r.path, "kept", r.path+damagedSuffix)
+			klog.FromContext(ctx).Error(err, "Failed to read image pull records", "path", r.path, "effect", lostEffect, "kept", r.path+damagedSuffix)
 		}
 	case errors.Is(err, host.ErrTooLarge):
 		file.Lost, r.frozen = true, true
-		klog.FromContext(ctx).Error(err, lostRecords+". The file stays as it is", "path", r.path)
+		klog.FromContext(ctx).Error(err, "Failed to read image pull records; keeping the file", "path", r.path, "effect", lostEffect)
 	case !errors.Is(err, fs.ErrNotExist):
 		return file, err
 	}
@@ -173,7 +174,7 @@ func (r *records) load(ctx context.Context) (file recordFile, err error) {
 	// Earlier processes did not see the outcome of these pulls, and no process will.
 	if len(file.Intents) > maxIntents {
 		file.Intents, file.Lost = nil, true
-		klog.FromContext(ctx).Info("Too many image pulls have no known result; pods pull every unknown image", "path", r.path, "most", maxIntents)
+		klog.FromContext(ctx).Error(nil, "Dropped image pull records: too many pulls without a result", "path", r.path, "effect", "pods pull every image without a record", "most", maxIntents)
 	}
 	file.left = make(map[string][]pull, len(file.Intents))
 	for image := range file.Intents {

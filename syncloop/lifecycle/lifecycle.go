@@ -125,7 +125,7 @@ func (r *Runner) httpGet(ctx context.Context, p *v1.Pod, c *v1.Container, a *v1.
 		req.URL.Scheme = "http"
 		req.Header.Del("Authorization")
 		if again, httpErr := client.Do(req); httpErr == nil {
-			klog.FromContext(ctx).Info("HTTPS lifecycle hook answered in HTTP", "pod", klog.KObj(p), "container", c.Name, "address", req.URL.Host)
+			klog.FromContext(ctx).Info("Retrying an HTTPS lifecycle hook in HTTP", "pod", klog.KObj(p), "container", c.Name, "address", req.URL.Host)
 			resp, err = again, nil
 		}
 	}

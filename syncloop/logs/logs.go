@@ -36,7 +36,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return periodic.Run(ctx, r.cfg.Interval, "Failed to rotate all container logs", func(ctx context.Context) error {
+	return periodic.Run(ctx, r.cfg.Interval, "rotate container logs", func(ctx context.Context) error {
 		rotated, err := r.Sweep(ctx)
 		if rotated > 0 {
 			klog.FromContext(ctx).V(1).Info("Rotated container logs", "containers", rotated)

@@ -87,7 +87,7 @@ func (w *Watcher) Saw(ctx context.Context, kills int64) {
 	if len(fresh) == 0 {
 		log.Error(err, "Failed to read the kernel log; the names of OOM-killed processes are unknown", "stderr", strings.TrimSpace(string(r.Stderr)))
 	}
-	log.Info("The kernel killed processes because the host is out of memory", "processes", now-w.kills)
+	log.Error(nil, "Detected system OOM kills", "processes", now-w.kills)
 	w.kills = now
 	for _, k := range fresh {
 		if k.system {

@@ -11,8 +11,8 @@ import (
 )
 
 // Run calls turn once each period until ctx ends; the first call is one period from now. It logs a
-// turn's error with complaint, once for as long as the error stays the same.
-func Run(ctx context.Context, period time.Duration, complaint string, turn func(context.Context) error) error {
+// turn's error with the name of the operation, once for as long as the error stays the same.
+func Run(ctx context.Context, period time.Duration, operation string, turn func(context.Context) error) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	var logged logonce.Failure
@@ -27,7 +27,7 @@ func Run(ctx context.Context, period time.Duration, complaint string, turn func(
 		case err == nil || ctx.Err() != nil:
 			logged = logonce.Failure{}
 		case logged.Changed(err):
-			klog.FromContext(ctx).Error(err, complaint+", will try again")
+			klog.FromContext(ctx).Error(err, "Failed, will retry", "operation", operation)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package periodic
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -18,28 +19,28 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
-		said := []error{errors.New("a"), errors.New("a"), nil, errors.New("a"), errors.New("b")}
+		errs := []error{errors.New("a"), errors.New("a"), nil, errors.New("a"), errors.New("b")}
 		began := time.Now()
 		turns := 0
-		if err := Run(ctx, time.Minute, "It failed", func(context.Context) error {
+		if err := Run(ctx, time.Minute, "test", func(context.Context) error {
 			turns++
 			if took := time.Since(began); took != time.Duration(turns)*time.Minute {
 				t.Errorf("turn %d came after %s", turns, took)
 			}
-			if turns == len(said) {
+			if turns == len(errs) {
 				cancel()
 			}
-			return said[turns-1]
+			return errs[turns-1]
 		}); err != nil {
 			t.Error(err)
 		}
-		var told []string
+		var logged []string
 		for _, e := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
-			told = append(told, e.Message+": "+e.Err.Error())
+			logged = append(logged, fmt.Sprint(e.Message, e.ParameterKVList, e.Err))
 		}
 		// The error of the last turn is not logged, because ctx has ended.
-		if want := []string{"It failed, will try again: a", "It failed, will try again: a"}; !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+		if want := []string{"Failed, will retry[operation test] a", "Failed, will retry[operation test] a"}; !slices.Equal(logged, want) {
+			t.Errorf("logged %q, want %q", logged, want)
 		}
 	})
 }

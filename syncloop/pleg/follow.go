@@ -32,7 +32,7 @@ func (g *Generator) follow(ctx context.Context) {
 		g.events.Store(false)
 		g.Kick()
 		if ctx.Err() == nil {
-			log.V(1).Info("Runtime event stream ended; relisting every second until it is back")
+			log.V(1).Info("Lost the runtime's event stream; relisting every second")
 		}
 		// Back off if the stream ends right after it opens.
 		if time.Since(opened) > time.Second {

@@ -342,8 +342,8 @@ func (g *Generator) failedOne(ctx context.Context, ref pod.Ref, seq uint64, err 
 	if !g.cache.staleOne(ref, seq, err.Error()) {
 		return
 	}
-	klog.FromContext(ctx).Info("The runtime does not report the state of a pod; its worker waits",
-		"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID, "err", err)
+	klog.FromContext(ctx).Error(err, "Failed to get the pod's status from the runtime",
+		"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID)
 	g.announce(ref.UID)
 	g.Kick()
 }
@@ -354,7 +354,7 @@ func (g *Generator) failed(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	if g.cache.stale(err.Error()) {
-		klog.FromContext(ctx).Error(err, "The runtime does not answer; pod workers wait")
+		klog.FromContext(ctx).Error(err, "Failed to relist; pod workers wait")
 		g.announceAll()
 		g.Kick()
 	}

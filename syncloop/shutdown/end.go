@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,7 +23,7 @@ func (m *Manager) start(ctx context.Context, held bool) *ending {
 	ctx, cancel := context.WithCancel(ctx)
 	e := &ending{cancel: cancel, ended: make(chan struct{})}
 	if !held {
-		klog.FromContext(ctx).Info("The shutdown began before this process held an inhibitor: stopping as many pods as the time allows")
+		klog.FromContext(ctx).Info("Stopping pods without an inhibitor: the shutdown had already begun")
 	}
 	go func() {
 		defer budget.From(ctx).Recover("stop the pods before the shutdown")
@@ -54,7 +55,7 @@ func (m *Manager) endAll(ctx context.Context) {
 	began := time.Now()
 	total := order.Total(m.cfg.Periods)
 	if !await(ctx, began.Add(total), m.cfg.Pods.Known) {
-		log.Error(nil, "The pods are not known yet; none is stopped before the shutdown")
+		log.Error(nil, "Pods are not known yet; skipping graceful termination", "waited", total)
 		return
 	}
 	var ended []*v1.Pod
@@ -69,7 +70,7 @@ func (m *Manager) endAll(ctx context.Context) {
 			pods = append(pods, e.Pod)
 		}
 		if !await(ctx, time.Now().Add(g.Time), func() bool { return all(pods, m.cfg.Pods.Over) }) && ctx.Err() == nil {
-			log.Error(nil, "Some pods did not stop in time", "priority", g.Priority, "time", g.Time)
+			log.Error(nil, "Timed out waiting for pods to stop", "priority", g.Priority, "time", g.Time, "pods", missing(pods, m.cfg.Pods.Over))
 		}
 		ended = append(ended, pods...)
 	}
@@ -78,8 +79,13 @@ func (m *Manager) endAll(ctx context.Context) {
 		by = last
 	}
 	if !await(ctx, by, func() bool { return all(ended, m.cfg.Pods.Reported) }) && ctx.Err() == nil {
-		log.Error(nil, "The API server has not received the final status of every pod")
+		log.Error(nil, "Timed out waiting for final pod statuses", "pods", missing(ended, m.cfg.Pods.Reported))
 	}
+}
+
+// missing names the pods of which is does not hold.
+func missing(pods []*v1.Pod, is func(*v1.Pod) bool) any {
+	return klog.KObjSlice(slices.DeleteFunc(slices.Clone(pods), is))
 }
 
 func all(pods []*v1.Pod, is func(*v1.Pod) bool) bool {

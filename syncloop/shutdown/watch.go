@@ -103,7 +103,7 @@ func (m *Manager) begin(ctx context.Context) (first bool) {
 	if m.going.Swap(true) {
 		return false
 	}
-	klog.FromContext(ctx).Info("The host is shutting down: stopping its pods first", "time", order.Total(m.cfg.Periods))
+	klog.FromContext(ctx).Info("Shutting down the node: stopping its pods", "time", order.Total(m.cfg.Periods))
 	m.boot = ""
 	m.cfg.Event(v1.EventTypeNormal, reasonEvent, eventGoing)
 	m.cfg.Changed(true)
@@ -135,7 +135,7 @@ func (m *Manager) over(ctx context.Context) {
 	if !m.going.Swap(false) {
 		return
 	}
-	klog.FromContext(ctx).Info("The shutdown was cancelled, or the host is up again: accepting pods")
+	klog.FromContext(ctx).Info("Accepting pods again: the shutdown was cancelled or is over")
 	m.cfg.Event(v1.EventTypeNormal, reasonEvent, eventStays)
 	m.cfg.Changed(false)
 	m.revive = true // Run retries Revive: the last pods may still be terminating

@@ -93,7 +93,7 @@ func (w *Writer) finishWrite(log klog.Logger, e *entry, err error) {
 		w.enter(e, failed, max(wait.Jitter(w.retries.When(e.ref.UID), 0.25), time.Duration(least)*time.Second))
 	default:
 		if failures > 0 {
-			log.Info("Wrote the pod status again", "failures", failures)
+			log.Info("Wrote the pod status after failures", "failures", failures)
 			w.retries.Forget(e.ref.UID)
 		}
 		changed := e.state == rewrite

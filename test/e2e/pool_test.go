@@ -167,19 +167,19 @@ func TestOneProcessManyHosts(t *testing.T) {
 
 	taken := p.lines("Started managing the host", `host="host2"`)
 	p.edit(first, strings.Replace(changed, "maxPods: 13", "maxPods: many", 1))
-	p.says("is invalid; the previous configuration stays in use", p.file, "hosts[1].maxPods")
+	p.says("Ignored the invalid configuration file", p.file, "hosts[1].maxPods")
 	p.edit(first, changed, strings.Replace(changed, "nodeName: host2", "nodeName: host3", 1))
-	p.says("is invalid; the previous configuration stays in use", p.file, "hosts[2].endpoint: Duplicate value")
+	p.says("Ignored the invalid configuration file", p.file, "hosts[2].endpoint: Duplicate value")
 	testutil.Must(t, os.Remove(p.file))
 	p.says("Failed to read the configuration file", p.file)
 	p.pod("by-a-wrong-file", "host2")
 	equal(t, "times that it took host2, in spite of the wrong files", p.lines("Started managing the host", `host="host2"`), taken)
 
-	ended := p.lines("The host's driver stopped", `host="host2"`)
+	ended := p.lines("Stopped the host's driver", `host="host2"`)
 	p.edit(first)
 	testutil.Must(t, syscall.Kill(pid, syscall.SIGHUP))
 	testutil.Must(t, labtest.Until(t.Context(), time.Minute, "host2's driver ends", func(ctx context.Context) error {
-		if n := p.lines("The host's driver stopped", `host="host2"`); n == ended {
+		if n := p.lines("Stopped the host's driver", `host="host2"`); n == ended {
 			return fmt.Errorf("it has not ended: %s", p.bowline.LogTail(1000))
 		}
 		return p.lab.Exec(ctx, "host2", "flock", "-n", ownerLock, "true").Run()
@@ -209,7 +209,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 	}
 	equal(t, "times that it took host1", p.lines("Started managing the host", `host="host1"`), 1)
 	// A claim is taken again with the link, which an overloaded machine may lose.
-	if p.lines("The link to the machine is down", `host="host1"`) > 0 {
+	if p.lines("Link to the host is down", `host="host1"`) > 0 {
 		t.Log("host1's link was down for a while")
 	} else if now := p.instance("host1"); now != driver {
 		t.Errorf("host1's driver was touched: it is instance %s, %s before", now, driver)

@@ -202,7 +202,7 @@ spec:
 	// case.)
 	until(t, "the kernel's count of kills is looked at", func(context.Context) error {
 		log, err := os.ReadFile(bowline.LogPath)
-		if err == nil && !strings.Contains(string(log), "The kernel killed processes because the host is out of memory") {
+		if err == nil && !strings.Contains(string(log), "Detected system OOM kills") {
 			err = errors.New("it was not yet")
 		}
 		return err

@@ -71,7 +71,7 @@ func (t *Target) Client(ctx context.Context, without ...string) (*Client, error)
 	if err != nil {
 		return nil, &AuthError{err.Error()}
 	}
-	klog.FromContext(ctx).V(4).Info("Logging in by SSH", "target", t.String(), "keys", ring.names(), "passedOver", ring.notes,
+	klog.FromContext(ctx).V(4).Info("Logging in by SSH", "target", t.String(), "keys", ring.names(), "skipped", ring.notes,
 		"hostKeyAlgorithms", p.algorithms, "pinned", p.known, "knownHosts", p.looked)
 	c := &Client{target: t, pins: p, ring: ring}
 	c.Config = &ssh.ClientConfig{

@@ -56,13 +56,13 @@ func (n *keeper) run(ctx context.Context) {
 		}
 		if err != nil {
 			if n.set(nil, err) {
-				logger.V(2).Info("No SSH connection", "err", err, "answer", answer(err))
+				logger.V(2).Info("Failed to open the SSH connection", "err", err, "answer", answer(err))
 			}
 			continue
 		}
 		began := time.Now()
 		n.set(c, nil)
-		logger.V(2).Info("SSH connection is up")
+		logger.V(2).Info("Opened the SSH connection")
 		err = c.watch(ctx, func(ctx context.Context, call func(context.Context) error) error {
 			return n.link.hook.Do(ctx, "ssh/Keepalive", call)
 		}, func(rtt time.Duration) { n.rtt.Store(int64(rtt)) })
@@ -71,7 +71,7 @@ func (n *keeper) run(ctx context.Context) {
 		}
 		n.link.lost(n, time.Since(began), err)
 		n.set(nil, err)
-		logger.V(2).Info("SSH connection went down", "err", err)
+		logger.V(2).Info("Lost the SSH connection", "err", err)
 	}
 }
 

@@ -68,7 +68,7 @@ func (s *Set) Credentials(ctx context.Context, p *v1.Pod, repository string) []i
 		auth, account, err := s.ask(ctx, one, p, repository)
 		if err != nil {
 			if ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "A credential provider gave no credentials", "provider", one.Config.Name, "image", repository,
+				klog.FromContext(ctx).Error(err, "Failed to get credentials from a provider", "provider", one.Config.Name, "image", repository,
 					"pod", klog.KObj(p), "podUID", p.UID, "serviceAccount", p.Spec.ServiceAccountName)
 			}
 			continue
