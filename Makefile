@@ -84,8 +84,8 @@ bench-api: build lab ## what a node asks of the API server, beside the kubelet
 	BOWLINE_BENCH_OUT=docs/bench-api.md hack/bench.sh -only api
 
 bench-pool: build lab ## what one process costs that manages 200 hosts (about twenty minutes)
-	CGO_ENABLED=0 go build -o bin/crowd ./test/crowd
-	bin/crowd -bowline bin/bowline -out docs/bench-pool.md
+	CGO_ENABLED=0 go build -o bin/scale ./test/scale
+	bin/scale -bowline bin/bowline -out docs/bench-pool.md
 
 clean: ## remove what was built here
 	rm -rf bin

@@ -1,6 +1,6 @@
 // Package hostile makes one host of many lie, and measures what that costs the others. One Bowline
 // process manages good hosts over SSH, each with a real sshd in its own namespaces and a fake
-// runtime (test/farm), and one more host. The runtime of that host is replaced by one whose replies
+// runtime (test/fakehosts), and one more host. The runtime of that host is replaced by one whose replies
 // exhaust a reader (cri/lying), and then its sshd by a similar one:
 //
 //	lists of empty items    lists beyond every limit     pods without end

@@ -210,7 +210,7 @@ func (r *rig) shellsLie(t *testing.T, l shellLie) {
 
 // quarantined checks that the node's condition, and an event, name a budget that the lie exceeds.
 func (r *rig) quarantined(ctx context.Context, l lie) error {
-	n, err := r.farm.Lab.Client.CoreV1().Nodes().Get(ctx, r.bad.Name, metav1.GetOptions{})
+	n, err := r.fakes.Lab.Client.CoreV1().Nodes().Get(ctx, r.bad.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (r *rig) quarantined(ctx context.Context, l lie) error {
 }
 
 func (r *rig) eventOf(ctx context.Context, budget string) error {
-	all, err := r.farm.Lab.Client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=HostQuarantined"})
+	all, err := r.fakes.Lab.Client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=HostQuarantined"})
 	if err != nil {
 		return err
 	}
@@ -240,11 +240,11 @@ func (r *rig) eventOf(ctx context.Context, budget string) error {
 }
 
 func (r *rig) forgetEvents(ctx context.Context) error {
-	return r.farm.Lab.Client.CoreV1().Events(metav1.NamespaceDefault).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "reason=HostQuarantined"})
+	return r.fakes.Lab.Client.CoreV1().Events(metav1.NamespaceDefault).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "reason=HostQuarantined"})
 }
 
 func (r *rig) drivenAgain(ctx context.Context) error {
-	n, err := r.farm.Lab.Client.CoreV1().Nodes().Get(ctx, r.bad.Name, metav1.GetOptions{})
+	n, err := r.fakes.Lab.Client.CoreV1().Nodes().Get(ctx, r.bad.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func (r *rig) lives(t *testing.T) map[string]life {
 	t.Helper()
 	all := map[string]life{}
 	for _, m := range r.good {
-		n, err := r.farm.Lab.Client.CoreV1().Nodes().Get(t.Context(), m.Name, metav1.GetOptions{})
+		n, err := r.fakes.Lab.Client.CoreV1().Nodes().Get(t.Context(), m.Name, metav1.GetOptions{})
 		testutil.Must(t, err)
 		c := condition(n, v1.NodeReady)
 		all[m.Name] = life{n.Annotations["bowline.io/instance"], fmt.Sprint(c.Status, " since ", c.LastTransitionTime)}
@@ -290,7 +290,7 @@ func (r *rig) untouched(t *testing.T, before map[string]life) {
 			t.Errorf("%s is %+v, and was %+v", name, now, before[name])
 		}
 	}
-	for _, m := range r.farm.Machines {
+	for _, m := range r.fakes.Machines {
 		for op, want := range map[fake.Op]int{fake.OpStart: 1, fake.OpTerm: 0, fake.OpKill: 0, fake.OpExit: 0} {
 			if n := m.Runtime.Count(op, "resident"); n != want {
 				t.Errorf("the resident of %s has %d of %s", m.Name, n, op)

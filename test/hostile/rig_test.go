@@ -26,7 +26,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/lying"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
-	"github.com/bowline-k8s/bowline/test/farm"
+	"github.com/bowline-k8s/bowline/test/fakehosts"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -35,9 +35,9 @@ const patience = 5 * time.Minute
 
 // rig is the cluster, its machines, and the process that manages them.
 type rig struct {
-	farm      *farm.Farm
-	good      []*farm.Machine
-	bad       *farm.Machine
+	fakes     *fakehosts.Set
+	good      []*fakehosts.Machine
+	bad       *fakehosts.Machine
 	runtime   *gate // of the bad one: its runtime, or the liar
 	liar      *lying.Runtime
 	sshd      *gate   // of the bad one: its sshd, or the shells that lie
@@ -59,23 +59,23 @@ func start(t *testing.T, hosts int) *rig {
 	ctx := t.Context()
 	r := &rig{ready: map[string]chan struct{}{}, liar: lying.New(), dir: labtest.Dir(t, "bowline-hostile", true)}
 	var err error
-	if r.farm, err = farm.Start(ctx, filepath.Join(r.dir, "lab"), hosts+1); err != nil {
+	if r.fakes, err = fakehosts.Start(ctx, filepath.Join(r.dir, "lab"), hosts+1); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := r.farm.Close(context.Background()); err != nil {
+		if err := r.fakes.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	r.good, r.bad = r.farm.Machines[:hosts], r.farm.Machines[hosts]
+	r.good, r.bad = r.fakes.Machines[:hosts], r.fakes.Machines[hosts]
 	testutil.Must(t, errors.Join(r.prepare(ctx), r.gates(t)))
 	r.run(t)
-	for _, m := range r.farm.Machines {
-		if _, err := r.farm.Lab.NodeReady(ctx, m.Name, v1.ConditionTrue, patience); err != nil {
+	for _, m := range r.fakes.Machines {
+		if _, err := r.fakes.Lab.NodeReady(ctx, m.Name, v1.ConditionTrue, patience); err != nil {
 			t.Fatalf("%v\n%s", err, r.bowline.LogTail(3000))
 		}
 	}
-	for _, m := range r.farm.Machines {
+	for _, m := range r.fakes.Machines {
 		if _, err := r.start(ctx, "resident-"+m.Name, m.Name); err != nil {
 			t.Fatal(err)
 		}
@@ -124,13 +124,13 @@ func (r *rig) lying() func() (net.Conn, error) { return to("unix", r.lies.Addr()
 // starts at once, quarantined or not.
 func (r *rig) configure() (string, error) {
 	r.round++
-	text := r.farm.Lab.ConfigHead()
-	for _, m := range r.farm.Machines {
+	text := r.fakes.Lab.ConfigHead()
+	for _, m := range r.fakes.Machines {
 		address := m.Wire.Address()
 		if m == r.bad {
 			address = r.sshd.Addr().String()
 		}
-		lines, err := r.farm.Lab.SSHLines(m.Name, address)
+		lines, err := r.fakes.Lab.SSHLines(m.Name, address)
 		if err != nil {
 			return "", err
 		}
@@ -140,7 +140,7 @@ func (r *rig) configure() (string, error) {
 			lines[last] = strings.TrimSuffix(lines[last], "]") + fmt.Sprintf(", %q]", r.shells.key)
 			lines = append(lines, fmt.Sprintf(`labels: {round: "%d"}`, r.round))
 		}
-		text += r.farm.Lab.ConfigHost(m.Name, lines...)
+		text += r.fakes.Lab.ConfigHost(m.Name, lines...)
 	}
 	path := filepath.Join(r.dir, "bowline.yaml")
 	return path, errors.Join(os.WriteFile(path+".next", []byte(text), 0o600), os.Rename(path+".next", path))
@@ -155,7 +155,7 @@ func (r *rig) run(t *testing.T) {
 	r.health = free.Addr().String()
 	free.Close()
 	first := r.good[0]
-	r.bowline = &labtest.Bowline{Lab: r.farm.Lab, Host: first.Name, Wire: first.Wire, Config: config,
+	r.bowline = &labtest.Bowline{Lab: r.fakes.Lab, Host: first.Name, Wire: first.Wire, Config: config,
 		LogPath: filepath.Join(r.dir, "bowline.log"), Args: []string{"--health-address=" + r.health}}
 	testutil.Must(t, r.bowline.Start())
 	t.Cleanup(func() {
@@ -168,7 +168,7 @@ func (r *rig) run(t *testing.T) {
 // prepare removes the cluster's own pods, which fake machines cannot run, makes a namespace, and
 // watches it.
 func (r *rig) prepare(ctx context.Context) error {
-	lab := r.farm.Lab
+	lab := r.fakes.Lab
 	err := lab.Empty(ctx)
 	if err == nil {
 		r.namespace, err = labtest.Namespace(ctx, lab.Client, "hostile-", patience)
@@ -204,7 +204,7 @@ func (r *rig) start(ctx context.Context, name, node string) (time.Duration, erro
 	r.mu.Unlock()
 	began, grace := time.Now(), int64(1)
 	container, _, _ := strings.Cut(name, "-")
-	_, err := r.farm.Lab.Client.CoreV1().Pods(r.namespace).Create(ctx, &v1.Pod{
+	_, err := r.fakes.Lab.Client.CoreV1().Pods(r.namespace).Create(ctx, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1.PodSpec{
 			NodeName: node, TerminationGracePeriodSeconds: &grace,
@@ -236,7 +236,7 @@ func (r *rig) churn(ctx context.Context, enough func(n int) bool) (took []time.D
 		name := "timed-" + strconv.Itoa(r.made)
 		one, err := r.start(ctx, name, r.good[r.made%len(r.good)].Name)
 		if err == nil {
-			err = r.farm.Lab.Client.CoreV1().Pods(r.namespace).Delete(ctx, name, metav1.DeleteOptions{})
+			err = r.fakes.Lab.Client.CoreV1().Pods(r.namespace).Delete(ctx, name, metav1.DeleteOptions{})
 		}
 		if err != nil {
 			return nil, err

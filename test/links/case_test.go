@@ -118,7 +118,7 @@ func (n *node) create(ctx context.Context, name string, volume bool) error {
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "big", VolumeSource: v1.VolumeSource{
 			ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "big"}}}})
 	}
-	_, err := n.arena.farm.Lab.Client.CoreV1().Pods(n.arena.namespace).Create(ctx, p, metav1.CreateOptions{})
+	_, err := n.arena.fakes.Lab.Client.CoreV1().Pods(n.arena.namespace).Create(ctx, p, metav1.CreateOptions{})
 	return err
 }
 
@@ -127,7 +127,7 @@ func inLog(p *v1.Pod) string { return fmt.Sprintf("%s/%s (%s)", p.Namespace, p.N
 
 // delete asks for a pod's deletion.
 func (n *node) delete(ctx context.Context, name string) error {
-	pods := n.arena.farm.Lab.Client.CoreV1().Pods(n.arena.namespace)
+	pods := n.arena.fakes.Lab.Client.CoreV1().Pods(n.arena.namespace)
 	p, err := pods.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ func (n *node) run(ctx context.Context, c testCase) []string {
 
 func (n *node) fail(ctx context.Context, c testCase, attempt int) error {
 	r := rand.New(rand.NewPCG(c.seed, uint64(c.index)+1))
-	lab, ns := n.arena.farm.Lab, n.arena.namespace
+	lab, ns := n.arena.fakes.Lab, n.arena.namespace
 	pod := fmt.Sprintf("case-%d-%d", c.index, attempt)
 	volume := c.op.method == ""
 	defer n.Wire.Restore()
@@ -311,7 +311,7 @@ func (n *node) volumeOf(p *v1.Pod) string {
 
 // writing reports whether the pod's volume does not exist yet, so that its write is in flight.
 func (n *node) writing(ctx context.Context, name string) bool {
-	p, err := n.arena.farm.Lab.Client.CoreV1().Pods(n.arena.namespace).Get(ctx, name, metav1.GetOptions{})
+	p, err := n.arena.fakes.Lab.Client.CoreV1().Pods(n.arena.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return !apierrors.IsNotFound(err)
 	}

@@ -23,7 +23,7 @@ func TestClockIsWrong(t *testing.T) {
 	a := &arena{hits: map[string]int{}}
 	a.bringUp(t, 2, []time.Duration{4 * time.Minute, -4 * time.Minute})
 	a.each(t, func(n *node) error {
-		ctx, lab, name := t.Context(), a.farm.Lab, "ends-"+n.Name
+		ctx, lab, name := t.Context(), a.fakes.Lab, "ends-"+n.Name
 		if _, err := lab.Client.CoreV1().Pods(a.namespace).Create(ctx, &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1.PodSpec{NodeName: n.Name, RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{

@@ -1,6 +1,6 @@
 // Package links breaks the links to remote hosts at the worst moments. One Bowline process manages
 // many hosts over SSH, each over its own wire. Each host has a real sshd in its own namespaces and
-// a fake runtime that the test controls (test/farm), and a resident pod with probes each second,
+// a fake runtime that the test controls (test/fakehosts), and a resident pod with probes each second,
 // while other pods come and go. A link fails in each of these ways
 //
 //	cut half-open corrupt throttle delay

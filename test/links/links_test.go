@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
-	"github.com/bowline-k8s/bowline/test/farm"
+	"github.com/bowline-k8s/bowline/test/fakehosts"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -26,7 +26,7 @@ const patience = 5 * time.Minute
 
 // arena is the cluster, its machines and the process that manages them.
 type arena struct {
-	farm      *farm.Farm
+	fakes     *fakehosts.Set
 	namespace string
 	seed      uint64
 	nodes     []*node
@@ -38,7 +38,7 @@ type arena struct {
 
 // node is one machine and what the test asked of its pods.
 type node struct {
-	*farm.Machine
+	*fakehosts.Machine
 	arena *arena
 
 	mu      sync.Mutex
@@ -82,21 +82,21 @@ func (a *arena) bringUp(t *testing.T, hosts int, clocks []time.Duration) {
 	ctx := t.Context()
 	dir := labtest.Dir(t, "bowline-links", true)
 	var err error
-	if a.farm, err = farm.Start(ctx, filepath.Join(dir, "lab"), hosts, clocks...); err != nil {
+	if a.fakes, err = fakehosts.Start(ctx, filepath.Join(dir, "lab"), hosts, clocks...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := a.farm.Close(context.Background()); err != nil {
+		if err := a.fakes.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	for _, m := range a.farm.Machines {
+	for _, m := range a.fakes.Machines {
 		a.nodes = append(a.nodes, &node{Machine: m, arena: a, deleted: map[string]time.Time{}})
 	}
 	a.prepare(t)
-	config, err := a.farm.WriteConfig()
+	config, err := a.fakes.WriteConfig()
 	testutil.Must(t, err)
-	a.bowline = &labtest.Bowline{Lab: a.farm.Lab, Host: a.nodes[0].Name, Wire: a.nodes[0].Wire, Config: config,
+	a.bowline = &labtest.Bowline{Lab: a.fakes.Lab, Host: a.nodes[0].Name, Wire: a.nodes[0].Wire, Config: config,
 		LogPath: filepath.Join(dir, "bowline.log"), Args: []string{"-v=2"}}
 	end, err := a.bowline.Keep(func(code int) {
 		t.Errorf("bowline has ended with %d: %s", code, a.bowline.LogTail(3000))
@@ -104,13 +104,13 @@ func (a *arena) bringUp(t *testing.T, hosts int, clocks []time.Duration) {
 	testutil.Must(t, err)
 	t.Cleanup(func() { end(t.Failed()) })
 	a.each(t, func(n *node) error {
-		if _, err := a.farm.Lab.NodeReady(ctx, n.Name, v1.ConditionTrue, 2*patience); err != nil {
+		if _, err := a.fakes.Lab.NodeReady(ctx, n.Name, v1.ConditionTrue, 2*patience); err != nil {
 			return err
 		}
 		if err := n.create(ctx, residentOf(n), false); err != nil {
 			return err
 		}
-		_, err := a.farm.Lab.PodReady(ctx, a.namespace, residentOf(n), patience)
+		_, err := a.fakes.Lab.PodReady(ctx, a.namespace, residentOf(n), patience)
 		return err
 	})
 }
@@ -137,7 +137,7 @@ func (a *arena) each(t *testing.T, do func(n *node) error) {
 func (a *arena) prepare(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
-	lab := a.farm.Lab
+	lab := a.fakes.Lab
 	testutil.Must(t, lab.Empty(ctx))
 	var err error
 	a.namespace, err = labtest.Namespace(ctx, lab.Client, "links-", patience)
@@ -197,7 +197,7 @@ func (a *arena) storm(t *testing.T, cases []testCase) {
 func (a *arena) settled(t *testing.T) {
 	t.Helper()
 	a.each(t, func(n *node) error {
-		p, err := a.farm.Lab.PodReady(t.Context(), a.namespace, residentOf(n), patience)
+		p, err := a.fakes.Lab.PodReady(t.Context(), a.namespace, residentOf(n), patience)
 		if err != nil {
 			return err
 		}

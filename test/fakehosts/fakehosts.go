@@ -1,7 +1,7 @@
-// Package farm makes fake remote hosts. Each is a bare host of a lab, that is, a set of mount, UTS,
+// Package fakehosts makes fake remote hosts. Each is a bare host of a lab, that is, a set of mount, UTS,
 // network and cgroup namespaces with a real sshd inside, whose container runtime is a fake that the
 // test controls. A wire leads to each host's sshd.
-package farm
+package fakehosts
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// Farm is a cluster and its machines.
-type Farm struct {
+// Set is a cluster and its machines.
+type Set struct {
 	Lab      *labtest.Lab
 	Machines []*Machine
 }
@@ -31,12 +31,12 @@ type Machine struct {
 
 // Start brings up a cluster with n machines, with its files below dir; Close removes it. The clocks
 // of the first machines are ahead of ours by clocks.
-func Start(ctx context.Context, dir string, n int, clocks ...time.Duration) (*Farm, error) {
+func Start(ctx context.Context, dir string, n int, clocks ...time.Duration) (*Set, error) {
 	lab, err := labtest.Start(ctx, dir, n, "--bare")
 	if err != nil {
 		return nil, err
 	}
-	f := &Farm{Lab: lab}
+	f := &Set{Lab: lab}
 	for i := range lab.Status.Hosts {
 		clock := time.Duration(0)
 		if i < len(clocks) {
@@ -78,7 +78,7 @@ func newMachine(h *labtest.Host, clock time.Duration) (*Machine, error) {
 
 // setDate makes the date command on the machine show the machine's clock. Linux has no namespace
 // for the wall clock, so a wrapper adds the difference.
-func (f *Farm) setDate(ctx context.Context, m *Machine, clock time.Duration) error {
+func (f *Set) setDate(ctx context.Context, m *Machine, clock time.Duration) error {
 	const date = "/usr/bin/date"
 	data, err := os.ReadFile(date)
 	if err != nil {
@@ -108,7 +108,7 @@ func (m *Machine) Path(path string) string {
 }
 
 // Close ends the machines and the cluster.
-func (f *Farm) Close(ctx context.Context) error {
+func (f *Set) Close(ctx context.Context) error {
 	for _, m := range f.Machines {
 		m.Wire.Close()
 		m.Runtime.Close()
@@ -118,7 +118,7 @@ func (f *Farm) Close(ctx context.Context) error {
 
 // WriteConfig writes a BowlineConfiguration of all machines, each reached over its wire, and
 // returns its path.
-func (f *Farm) WriteConfig() (string, error) {
+func (f *Set) WriteConfig() (string, error) {
 	text := f.Lab.ConfigHead()
 	for _, m := range f.Machines {
 		lines, err := f.Lab.SSHLines(m.Name, m.Wire.Address())
@@ -127,6 +127,6 @@ func (f *Farm) WriteConfig() (string, error) {
 		}
 		text += f.Lab.ConfigHost(m.Name, lines...)
 	}
-	path := filepath.Join(f.Lab.Dir, "bowline-farm.yaml")
+	path := filepath.Join(f.Lab.Dir, "bowline-fakehosts.yaml")
 	return path, os.WriteFile(path, []byte(text), 0o644)
 }

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
-	"github.com/bowline-k8s/bowline/test/farm"
+	"github.com/bowline-k8s/bowline/test/fakehosts"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -23,11 +23,11 @@ const patience = 15 * time.Minute
 // settleTime lets the work that trails a change finish, mostly events.
 const settleTime = 20 * time.Second
 
-// crowd is the cluster, its machines, and the process that manages them.
-type crowd struct {
+// rig is the cluster, its machines, and the process that manages them.
+type rig struct {
 	options
 	dir       string
-	farm      *farm.Farm
+	fakes     *fakehosts.Set
 	bowline   *labtest.Bowline
 	namespace string
 	watch     *readyWatch
@@ -61,9 +61,9 @@ func (s step) String() string {
 }
 
 // begin brings up all machines, and starts the process with the first of them.
-func begin(ctx context.Context, o options) (c *crowd, err error) {
-	c = &crowd{options: o}
-	if c.dir, err = os.MkdirTemp("", "bowline-crowd"); err != nil {
+func begin(ctx context.Context, o options) (c *rig, err error) {
+	c = &rig{options: o}
+	if c.dir, err = os.MkdirTemp("", "bowline-scale"); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -72,28 +72,28 @@ func begin(ctx context.Context, o options) (c *crowd, err error) {
 		}
 	}()
 	began := time.Now()
-	if c.farm, err = farm.Start(ctx, filepath.Join(c.dir, "lab"), o.hosts[len(o.hosts)-1]); err != nil {
+	if c.fakes, err = fakehosts.Start(ctx, filepath.Join(c.dir, "lab"), o.hosts[len(o.hosts)-1]); err != nil {
 		return c, err
 	}
-	fmt.Fprintf(os.Stderr, "%d machines are up after %s\n", len(c.farm.Machines), time.Since(began).Round(time.Second))
+	fmt.Fprintf(os.Stderr, "%d machines are up after %s\n", len(c.fakes.Machines), time.Since(began).Round(time.Second))
 	if err := c.prepare(ctx); err != nil {
 		return c, err
 	}
 	watched, unwatch := context.WithCancel(ctx)
 	c.unwatch = unwatch
-	if c.watch, err = watchPods(watched, c.farm.Lab.Client, c.namespace); err != nil {
+	if c.watch, err = watchPods(watched, c.fakes.Lab.Client, c.namespace); err != nil {
 		return c, err
 	}
 	if err := c.configure(1); err != nil {
 		return c, err
 	}
-	first := c.farm.Machines[0]
-	c.bowline = &labtest.Bowline{Lab: c.farm.Lab, Host: first.Name, Wire: first.Wire, Program: o.bowline,
+	first := c.fakes.Machines[0]
+	c.bowline = &labtest.Bowline{Lab: c.fakes.Lab, Host: first.Name, Wire: first.Wire, Program: o.bowline,
 		Config: c.config(), LogPath: filepath.Join(c.dir, "bowline.log")}
 	if err := c.bowline.Start(); err != nil {
 		return c, err
 	}
-	if _, err := c.farm.Lab.NodeReady(ctx, first.Name, v1.ConditionTrue, patience); err != nil {
+	if _, err := c.fakes.Lab.NodeReady(ctx, first.Name, v1.ConditionTrue, patience); err != nil {
 		return c, fmt.Errorf("%w\n%s", err, c.bowline.LogTail(2000))
 	}
 	u, err := c.usage(ctx)
@@ -102,7 +102,7 @@ func begin(ctx context.Context, o options) (c *crowd, err error) {
 }
 
 // end removes everything; the log stays if the process failed.
-func (c *crowd) end() error {
+func (c *rig) end() error {
 	var errs []error
 	if c.bowline != nil {
 		errs = append(errs, c.bowline.Stop())
@@ -110,18 +110,18 @@ func (c *crowd) end() error {
 	if c.unwatch != nil {
 		c.unwatch()
 	}
-	if c.farm != nil {
-		errs = append(errs, c.farm.Close(context.Background()))
+	if c.fakes != nil {
+		errs = append(errs, c.fakes.Close(context.Background()))
 	}
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }
 
 // prepare removes the cluster's own pods, which fake machines cannot run, and makes a namespace.
-func (c *crowd) prepare(ctx context.Context) error {
-	lab := c.farm.Lab
+func (c *rig) prepare(ctx context.Context) error {
+	lab := c.fakes.Lab
 	err := lab.Empty(ctx)
 	if err == nil {
-		c.namespace, err = labtest.Namespace(ctx, lab.Client, "crowd-", patience)
+		c.namespace, err = labtest.Namespace(ctx, lab.Client, "scale-", patience)
 	}
 	if err != nil {
 		return err
@@ -133,35 +133,35 @@ func (c *crowd) prepare(ctx context.Context) error {
 	return err
 }
 
-func (c *crowd) config() string { return filepath.Join(c.dir, "bowline.yaml") }
+func (c *rig) config() string { return filepath.Join(c.dir, "bowline.yaml") }
 
 // configure writes the configuration of the first n hosts; the process watches the file.
-func (c *crowd) configure(n int) error {
-	text := c.farm.Lab.ConfigHead()
-	for _, m := range c.farm.Machines[:n] {
-		lines, err := c.farm.Lab.SSHLines(m.Name, m.Wire.Address())
+func (c *rig) configure(n int) error {
+	text := c.fakes.Lab.ConfigHead()
+	for _, m := range c.fakes.Machines[:n] {
+		lines, err := c.fakes.Lab.SSHLines(m.Name, m.Wire.Address())
 		if err != nil {
 			return err
 		}
-		text += c.farm.Lab.ConfigHost(m.Name, lines...)
+		text += c.fakes.Lab.ConfigHost(m.Name, lines...)
 	}
 	next := c.config() + ".next"
 	return errors.Join(os.WriteFile(next, []byte(text), 0o600), os.Rename(next, c.config()))
 }
 
 // step adds hosts until there are n, and fills them with pods.
-func (c *crowd) step(ctx context.Context, n int) (s step, err error) {
+func (c *rig) step(ctx context.Context, n int) (s step, err error) {
 	s = step{hosts: n, pods: n * c.pods}
-	fresh := c.farm.Machines[c.managed:n]
+	fresh := c.fakes.Machines[c.managed:n]
 	if c.managed == 1 {
-		fresh = c.farm.Machines[:n] // the first host has no pods yet
+		fresh = c.fakes.Machines[:n] // the first host has no pods yet
 	}
 	began := time.Now()
 	if err := c.configure(n); err != nil {
 		return s, err
 	}
 	for _, m := range fresh {
-		if _, err := c.farm.Lab.NodeReady(ctx, m.Name, v1.ConditionTrue, patience); err != nil {
+		if _, err := c.fakes.Lab.NodeReady(ctx, m.Name, v1.ConditionTrue, patience); err != nil {
 			return s, fmt.Errorf("%w\n%s", err, c.bowline.LogTail(2000))
 		}
 	}
@@ -189,7 +189,7 @@ func (c *crowd) step(ctx context.Context, n int) (s step, err error) {
 const fillAtOnce = 48
 
 // fill makes the pods of each machine, and waits until they are Ready.
-func (c *crowd) fill(ctx context.Context, machines []*farm.Machine) error {
+func (c *rig) fill(ctx context.Context, machines []*fakehosts.Machine) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	names := make(chan [2]string)
@@ -221,15 +221,15 @@ func (c *crowd) fill(ctx context.Context, machines []*farm.Machine) error {
 }
 
 // create makes a pod that only waits; it has a service account's token.
-func (c *crowd) create(ctx context.Context, name, node string) error {
+func (c *rig) create(ctx context.Context, name, node string) error {
 	grace := int64(1)
-	_, err := c.farm.Lab.Client.CoreV1().Pods(c.namespace).Create(ctx, &v1.Pod{
+	_, err := c.fakes.Lab.Client.CoreV1().Pods(c.namespace).Create(ctx, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1.PodSpec{
 			NodeName: node, TerminationGracePeriodSeconds: &grace,
 			Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}},
 			Containers: []v1.Container{{
-				Name: "main", Image: "registry.lab/" + fake.TestImage + ":crowd", ImagePullPolicy: v1.PullIfNotPresent,
+				Name: "main", Image: "registry.lab/" + fake.TestImage + ":scale", ImagePullPolicy: v1.PullIfNotPresent,
 				Command: []string{"/" + fake.TestImage, "wait"},
 			}},
 		},
@@ -238,7 +238,7 @@ func (c *crowd) create(ctx context.Context, name, node string) error {
 }
 
 // usage waits until pending work has finished, and then measures the idle cost.
-func (c *crowd) usage(ctx context.Context) (u usage, err error) {
+func (c *rig) usage(ctx context.Context) (u usage, err error) {
 	if err := pause(ctx, settleTime); err != nil {
 		return u, err
 	}

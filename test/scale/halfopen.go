@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/bowline-k8s/bowline/test/farm"
+	"github.com/bowline-k8s/bowline/test/fakehosts"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -33,8 +33,8 @@ func percentile(sorted []time.Duration, p float64) time.Duration {
 // compare times starts on hosts with good links, in turn while all links are good and while some
 // other hosts swallow everything. It starts at the moment that these begin to swallow, so that the
 // measurement includes the seconds before a dead link is detected.
-func (c *crowd) compare(ctx context.Context) error {
-	machines := c.farm.Machines[:c.managed]
+func (c *rig) compare(ctx context.Context) error {
+	machines := c.fakes.Machines[:c.managed]
 	dead, good := machines[:c.silent], machines[c.silent:]
 	for range 2 {
 		if err := c.timed(ctx, good, 0); err != nil {
@@ -62,9 +62,9 @@ func (c *crowd) compare(ctx context.Context) error {
 	return nil
 }
 
-func (c *crowd) linkUp(node string) func(context.Context) error {
+func (c *rig) linkUp(node string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		n, err := c.farm.Lab.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		n, err := c.fakes.Lab.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (c *crowd) linkUp(node string) func(context.Context) error {
 }
 
 // timed starts pods on the machines in turn, and deletes each when it is Ready.
-func (c *crowd) timed(ctx context.Context, machines []*farm.Machine, silent int) error {
+func (c *rig) timed(ctx context.Context, machines []*fakehosts.Machine, silent int) error {
 	r := round{silent: silent}
 	var mu sync.Mutex
 	var failed error
@@ -118,7 +118,7 @@ func (c *crowd) timed(ctx context.Context, machines []*farm.Machine, silent int)
 }
 
 // one is the time from the request for a pod to the event that shows it Ready.
-func (c *crowd) one(ctx context.Context, name, node string) (time.Duration, error) {
+func (c *rig) one(ctx context.Context, name, node string) (time.Duration, error) {
 	began := time.Now()
 	if err := c.create(ctx, name, node); err != nil {
 		return 0, err
@@ -127,14 +127,14 @@ func (c *crowd) one(ctx context.Context, name, node string) (time.Duration, erro
 	if err != nil {
 		return 0, err
 	}
-	if err := c.farm.Lab.Client.CoreV1().Pods(c.namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+	if err := c.fakes.Lab.Client.CoreV1().Pods(c.namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return 0, err
 	}
 	return at.Sub(began), c.watch.left(ctx, name, patience)
 }
 
 // joined returns all starts of the rounds with, or without, half-open hosts.
-func (c *crowd) joined(silent bool) (all []time.Duration) {
+func (c *rig) joined(silent bool) (all []time.Duration) {
 	for _, r := range c.rounds {
 		if (r.silent > 0) == silent {
 			all = append(all, r.took...)

@@ -21,13 +21,13 @@ const makersOfServices = 16
 
 // makeServices makes the cluster's Services. They are in other namespaces than the pods, as are
 // most Services of a large cluster: a pod gets variables for each Service of its own namespace.
-func (c *crowd) makeServices(ctx context.Context) error {
+func (c *rig) makeServices(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	core := c.farm.Lab.Client.CoreV1()
+	core := c.fakes.Lab.Client.CoreV1()
 	var namespaces []string
 	for range min(serviceNamespaces, c.services) {
-		ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "crowd-services-"}}, metav1.CreateOptions{})
+		ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "scale-services-"}}, metav1.CreateOptions{})
 		if err != nil {
 			return err
 		}
@@ -63,8 +63,8 @@ func (c *crowd) makeServices(ctx context.Context) error {
 }
 
 // serviceWatches is the number of the API server's open watches of all Services.
-func (c *crowd) serviceWatches(ctx context.Context) (int, error) {
-	data, err := c.farm.Lab.Client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+func (c *rig) serviceWatches(ctx context.Context) (int, error) {
+	data, err := c.fakes.Lab.Client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("read the API server's metrics: %w", err)
 	}

@@ -1,8 +1,8 @@
-// Command crowd measures one Bowline process that manages many remote hosts. Each is a bare lab
+// Command scale measures one Bowline process that manages many remote hosts. Each is a bare lab
 // host with a real sshd and a fake container runtime that lives in this program; the API server is
 // real.
 //
-//	crowd -bowline bin/bowline [-hosts 10,50,100,200] [-pods 30] [-out docs/bench-pool.md]
+//	scale -bowline bin/bowline [-hosts 10,50,100,200] [-pods 30] [-out docs/bench-pool.md]
 //
 // At each number of hosts it prints the process's idle use of resources, without and with pods on
 // the hosts that came last, and so the cost of a host and of a pod. At the last number, some hosts
@@ -32,7 +32,7 @@ func main() {
 	defer stop()
 	klog.LogToStderr(true)
 	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "crowd:", err)
+		fmt.Fprintln(os.Stderr, "scale:", err)
 		os.Exit(1)
 	}
 }
@@ -53,7 +53,7 @@ type options struct {
 func parse(args []string) (options, error) {
 	var o options
 	var hosts string
-	f := flag.NewFlagSet("crowd", flag.ContinueOnError)
+	f := flag.NewFlagSet("scale", flag.ContinueOnError)
 	f.StringVar(&o.bowline, "bowline", "bin/bowline", "the program to measure")
 	f.StringVar(&o.out, "out", "", "write the tables to this Markdown file too")
 	f.StringVar(&hosts, "hosts", "10,50,100,200", "numbers of hosts to measure with, growing")

@@ -36,7 +36,7 @@ type cost struct {
 
 // costs returns the added cost of each step over the previous one; the first is compared with a
 // process that manages one host without pods.
-func (c *crowd) costs() []cost {
+func (c *rig) costs() []cost {
 	var all []cost
 	before, cpu, hosts := c.empty, 0.0, 1
 	for _, s := range c.steps {
@@ -56,7 +56,7 @@ func (c *crowd) costs() []cost {
 }
 
 // tables prints the measurements, and reports whether a target is missed.
-func (c *crowd) tables(w io.Writer) (missed bool) {
+func (c *rig) tables(w io.Writer) (missed bool) {
 	table := [][]string{{"hosts", "pods", "memory without the last hosts' pods", "memory", "idle CPU, cores", "a host more costs", "a pod more costs", "a host more with its pods costs"}}
 	costs := c.costs()
 	for i, s := range c.steps {
@@ -98,7 +98,7 @@ func (c *crowd) tables(w io.Writer) (missed bool) {
 func ms(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
 
 // document returns the tables with the text that explains them, for docs/bench-pool.md.
-func (c *crowd) document(tables []byte) []byte {
+func (c *rig) document(tables []byte) []byte {
 	return fmt.Appendf(nil, `# One process, many hosts
 
 Written by `+"`make bench-pool`"+`; the last run was on %s.
