@@ -9,5 +9,5 @@ hack/runc.sh
 [[ " $* " != *" -set crio "* ]] || hack/build-crio.sh
 export PATH="$PATH:${BOWLINE_CACHE:-/var/cache/bowline}/bin"
 mkdir -p bin
-CGO_ENABLED=0 go build -o bin/judge ./test/conformance
-exec bin/judge "$@"
+CGO_ENABLED=0 go build -o bin/conformance ./test/conformance
+exec bin/conformance "$@"

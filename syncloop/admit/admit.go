@@ -34,7 +34,7 @@ const (
 	ReasonNFS         = "NFSForbidden"
 )
 
-// Pod judges the pod without its ephemeral containers. nil means admitted.
+// Pod checks the pod without its ephemeral containers. nil means admitted.
 func Pod(p *v1.Pod, policy Policy) *Rejection {
 	var f findings
 	spec := &p.Spec
@@ -65,7 +65,7 @@ func Pod(p *v1.Pod, policy Policy) *Rejection {
 	return f.rejection()
 }
 
-// Volume judges the persistent volume behind the pod's volume name, which the pod's own spec does
+// Volume checks the persistent volume behind the pod's volume name, which the pod's own spec does
 // not show. nil means admitted.
 func Volume(name string, pv *v1.PersistentVolume, policy Policy) *Rejection {
 	var f findings
@@ -80,7 +80,7 @@ func Volume(name string, pv *v1.PersistentVolume, policy Policy) *Rejection {
 	return f.rejection()
 }
 
-// Ephemeral judges only the ephemeral container of this name. nil means admitted, or that the pod
+// Ephemeral checks only the ephemeral container of this name. nil means admitted, or that the pod
 // has no such container.
 func Ephemeral(p *v1.Pod, name string, policy Policy) *Rejection {
 	var f findings

@@ -116,7 +116,7 @@ func selinux(o v1.SELinuxOptions) func(*v1.Container) {
 	return sc(func(s *v1.SecurityContext) { s.SELinuxOptions = &o })
 }
 
-// plainPod has two containers of each kind, to check that each of them is judged.
+// plainPod has two containers of each kind, to check that each of them is checked.
 func plainPod() *v1.Pod {
 	p := &v1.Pod{}
 	always := v1.ContainerRestartPolicyAlways
@@ -129,13 +129,13 @@ func plainPod() *v1.Pod {
 }
 
 // check expects a refusal by the policy of that reason and by all, and by no other policy.
-func check(t *testing.T, what, reason, message string, judge func(Policy) *Rejection) {
+func check(t *testing.T, what, reason, message string, admit func(Policy) *Rejection) {
 	t.Helper()
-	if got := judge(Policy{}); got != nil {
+	if got := admit(Policy{}); got != nil {
 		t.Errorf("%s: an owner who forbids nothing refuses it: %+v", what, got)
 	}
 	for r, policy := range one {
-		got := judge(policy)
+		got := admit(policy)
 		switch {
 		case r != reason && got != nil:
 			t.Errorf("%s: refused with %+v by a policy that gives %s", what, got, r)
@@ -143,7 +143,7 @@ func check(t *testing.T, what, reason, message string, judge func(Policy) *Rejec
 			t.Errorf("%s: %+v, want %s with %q", what, got, reason, message)
 		}
 	}
-	if got := judge(all); (got != nil) != (reason != "") {
+	if got := admit(all); (got != nil) != (reason != "") {
 		t.Errorf("%s: with all forbidden %+v", what, got)
 	}
 }

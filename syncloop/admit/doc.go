@@ -11,6 +11,6 @@
 // because the host sends them, to its own loopback and its owner's network.
 //
 // An ephemeral container is added to a running pod, and the pod is not ended because of it.
-// Ephemeral judges each one by itself; Pod ignores them, so it makes no difference whether one was
+// Ephemeral checks each one by itself; Pod ignores them, so it makes no difference whether one was
 // added before the node saw the pod.
 package admit

@@ -224,9 +224,9 @@ func TestRefused(t *testing.T) {
 		err    error
 		events int
 	}{
-		"forbidden":   {apierrors.NewForbidden(resource, "a", errors.New("no")), 1},
-		"a namesake":  {apierrors.NewAlreadyExists(resource, "a"), 0},
-		"unavailable": {apierrors.NewServiceUnavailable("down"), 0},
+		"forbidden":    {apierrors.NewForbidden(resource, "a", errors.New("no")), 1},
+		"a taken name": {apierrors.NewAlreadyExists(resource, "a"), 0},
+		"unavailable":  {apierrors.NewServiceUnavailable("down"), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{static: []*v1.Pod{static("a", "1")}, node: "uid", fail: map[string]error{"create": tc.err}}

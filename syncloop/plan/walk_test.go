@@ -147,7 +147,7 @@ func (w *world) settle() {
 			w.now = w.now.Add(time.Second)
 		}
 	}
-	w.judgeEnd()
+	w.checkConverged()
 }
 
 func (w *world) isInit(name string) bool {
@@ -159,8 +159,8 @@ func (w *world) isInit(name string) bool {
 	return false
 }
 
-// judgeEnd checks that the pod has converged.
-func (w *world) judgeEnd() {
+// checkConverged checks that the pod has converged.
+func (w *world) checkConverged() {
 	running := map[string]int{}
 	for _, c := range w.cons {
 		if live(c) {

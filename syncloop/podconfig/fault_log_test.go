@@ -9,7 +9,7 @@ import (
 
 // Several mistakes in a row are each reported; a text that always differs is not reported every
 // time.
-func TestTeller(t *testing.T) {
+func TestFaultLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var recorded []string
 		faults := newFaultLog(func(reason, message string) { recorded = append(recorded, message) })

@@ -39,7 +39,7 @@ func TestATokenThatFallsDueWhileTheMachineSleeps(t *testing.T) {
 
 // The times that decide about a token carry no monotonic reading, which stands still while the
 // machine sleeps.
-func TestTokensAreJudgedByWallTime(t *testing.T) {
+func TestTokensExpireByWallTime(t *testing.T) {
 	m, err := New(Config{Client: &issuer{}})
 	testutil.Must(t, err)
 	if now := m.now(); now != now.Round(0) {

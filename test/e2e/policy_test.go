@@ -45,7 +45,7 @@ func configured(t *testing.T, change func(yaml string) string, f func(), extra .
 func TestPolicy(t *testing.T) {
 	serial(t)
 	if remote {
-		t.Skip("a pod is judged before the machine is asked for anything")
+		t.Skip("a pod is admitted before the host is asked for anything")
 	}
 	ns := namespace(t)
 	pod := func(name, more, container string) {

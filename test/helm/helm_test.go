@@ -109,7 +109,7 @@ func TestChart(t *testing.T) {
 	c.localSocket()
 	step("a second runtime was a node, by a pod beside it")
 	c.logIsClean()
-	step("the audit log is judged")
+	step("the audit log is checked")
 }
 
 func (c *cluster) isNoClouds(node string) {

@@ -61,24 +61,24 @@ func (c *cluster) logIsClean() {
 	defer log.Close()
 	events, err := audit.Read(log)
 	testutil.Must(c.t, err)
-	judge := audit.Cluster{
+	allowed := audit.Cluster{
 		Namespace: namespace, Account: "bowline", Hooks: "bowline-hooks", Tries: tries, Provoked: c.provoked,
 		Hosts: []string{lent}, Secrets: []string{lent},
 	}
 	for _, m := range machines {
-		judge.Nodes = append(judge.Nodes, m.name)
-		judge.Hosts = append(judge.Hosts, m.name)
-		judge.Secrets = append(judge.Secrets, m.name)
+		allowed.Nodes = append(allowed.Nodes, m.name)
+		allowed.Hosts = append(allowed.Hosts, m.name)
+		allowed.Secrets = append(allowed.Secrets, m.name)
 	}
 	for _, uid := range c.pods.Pods() {
-		judge.Pods = append(judge.Pods, c.pods.Of(uid)...)
+		allowed.Pods = append(allowed.Pods, c.pods.Of(uid)...)
 	}
-	if tried := slices.IndexFunc(events, judge.IsTry); tried < 0 {
-		c.t.Error("the log does not have what the test tried: it is not of this cluster")
+	if tried := slices.IndexFunc(events, allowed.IsTry); tried < 0 {
+		c.t.Error("the log does not have what the test tried: it is not of this allowed")
 	}
-	findings := judge.Check(events)
+	findings := allowed.Check(events)
 	for _, f := range findings {
 		c.t.Error(f)
 	}
-	c.t.Logf("%d requests are judged, beside %d pods: %d findings", len(events), len(c.pods.Pods()), len(findings))
+	c.t.Logf("%d requests are checked, beside %d pods: %d findings", len(events), len(c.pods.Pods()), len(findings))
 }
