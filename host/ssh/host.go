@@ -244,11 +244,11 @@ func failure(op, object string, res shell.Result) error {
 
 // failed is an error that a tool reported with the text of strerror(3).
 type failed struct {
-	err  *fs.PathError
-	said string
+	err     *fs.PathError
+	message string
 }
 
-func (f *failed) Error() string { return f.err.Error() + " (" + f.said + ")" }
+func (f *failed) Error() string { return f.err.Error() + " (" + f.message + ")" }
 func (f *failed) Unwrap() error { return f.err }
 
 // temporary is the temporary name, beside p, of a file that will be renamed to p; it cuts a long

@@ -83,19 +83,19 @@ func skipTo(r io.Reader, mark string, a *budget.Account, what string) error {
 	return nil
 }
 
-// said keeps the beginning of what is written to it.
+// tail keeps the beginning of what is written to it.
 type tail struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// maxSaid is the number of bytes that said keeps.
-const maxSaid = 4 << 10
+// maxTail is the number of bytes that a tail keeps.
+const maxTail = 4 << 10
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.buf.Write(p[:min(len(p), maxSaid-t.buf.Len())])
+	t.buf.Write(p[:min(len(p), maxTail-t.buf.Len())])
 	return len(p), nil
 }
 

@@ -20,14 +20,14 @@ var (
 	ErrUnavailable = errors.New("unavailable")
 )
 
-// said is an error with a text for the caller and a sentinel as its kind.
-type said struct {
+// textError is an error with a text for the caller and a sentinel as its kind.
+type textError struct {
 	kind error
 	text string
 }
 
-func (e *said) Error() string { return e.text }
-func (e *said) Unwrap() error { return e.kind }
+func (e *textError) Error() string { return e.text }
+func (e *textError) Unwrap() error { return e.kind }
 
 func statusOf(err error) int {
 	switch {

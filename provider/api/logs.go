@@ -24,7 +24,7 @@ import (
 func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 	o := &v1.PodLogOptions{}
 	bad := func(kind error, name, want string) error {
-		return &said{kind, fmt.Sprintf("%s %q: %s wanted", name, q.Get(name), want)}
+		return &textError{kind, fmt.Sprintf("%s %q: %s wanted", name, q.Get(name), want)}
 	}
 	for name, to := range map[string]*bool{"follow": &o.Follow, "previous": &o.Previous, "timestamps": &o.Timestamps} {
 		// As apimachinery does: whatever is not false is true.
@@ -62,7 +62,7 @@ func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 		o.SinceTime = &metav1.Time{Time: at}
 	}
 	if o.SinceTime != nil && o.SinceSeconds != nil {
-		return nil, &said{ErrInvalid, "at most one of sinceTime and sinceSeconds may be given"}
+		return nil, &textError{ErrInvalid, "at most one of sinceTime and sinceSeconds may be given"}
 	}
 	stream := v1.LogStreamAll
 	if v := q.Get("stream"); v != "" {
@@ -72,7 +72,7 @@ func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 	case v1.LogStreamAll:
 	case v1.LogStreamStdout, v1.LogStreamStderr:
 		if o.TailLines != nil {
-			return nil, &said{ErrInvalid, "tailLines and one stream cannot be asked for together"}
+			return nil, &textError{ErrInvalid, "tailLines and one stream cannot be asked for together"}
 		}
 	default:
 		return nil, bad(ErrInvalid, "stream", "All, Stdout or Stderr")
@@ -94,7 +94,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	name := r.PathValue("container")
 	if !hasContainer(p, name) {
-		fail(w, &said{ErrNotFound, fmt.Sprintf("container %q not found in pod %q", name, p.Name)})
+		fail(w, &textError{ErrNotFound, fmt.Sprintf("container %q not found in pod %q", name, p.Name)})
 		return
 	}
 	c, err := s.cfg.Pods.Container(r.Context(), p.Namespace, p.Name, p.UID, name, o.Previous)
@@ -140,7 +140,7 @@ func noLog(p *v1.Pod, name string, previous bool, err error) error {
 		return err
 	}
 	if previous {
-		return &said{ErrBadRequest, fmt.Sprintf("previous terminated container %q in pod %q not found", name, p.Name)}
+		return &textError{ErrBadRequest, fmt.Sprintf("previous terminated container %q in pod %q not found", name, p.Name)}
 	}
 	if st := pod.FindStatus(&p.Status, name); st != nil && st.State.Waiting != nil {
 		why := st.State.Waiting.Reason
@@ -150,9 +150,9 @@ func noLog(p *v1.Pod, name string, previous bool, err error) error {
 		case "ImagePullBackOff":
 			why = "trying and failing to pull image"
 		}
-		return &said{ErrBadRequest, fmt.Sprintf("container %q in pod %q is waiting to start: %s", name, p.Name, why)}
+		return &textError{ErrBadRequest, fmt.Sprintf("container %q in pod %q is waiting to start: %s", name, p.Name, why)}
 	}
-	return &said{ErrBadRequest, fmt.Sprintf("container %q in pod %q is not available", name, p.Name)}
+	return &textError{ErrBadRequest, fmt.Sprintf("container %q in pod %q is not available", name, p.Name)}
 }
 
 // flushWriter flushes each write, so that a followed log arrives as it grows.

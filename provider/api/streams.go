@@ -27,7 +27,7 @@ func streamOptions(r *http.Request) (StreamOptions, error) {
 		o.Stderr = false // a terminal has one output; callers request both
 	}
 	if !o.Stdin && !o.Stdout && !o.Stderr {
-		return o, &said{ErrBadRequest, "you must specify at least 1 of stdin, stdout, stderr"}
+		return o, &textError{ErrBadRequest, "you must specify at least 1 of stdin, stdout, stderr"}
 	}
 	return o, nil
 }
@@ -36,7 +36,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	s.stream(w, r, func(ctx context.Context, id string, o StreamOptions) (string, error) {
 		cmd := r.URL.Query()["command"]
 		if len(cmd) == 0 {
-			return "", &said{ErrBadRequest, "you must specify a command"}
+			return "", &textError{ErrBadRequest, "you must specify a command"}
 		}
 		return s.cfg.Streams.Exec(ctx, &runtimeapi.ExecRequest{
 			ContainerId: id, Cmd: cmd, Tty: o.TTY, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
@@ -113,13 +113,13 @@ func forwardedPorts(r *http.Request) ([]int32, error) {
 		for one := range strings.SplitSeq(v, ",") {
 			n, err := strconv.ParseUint(one, 10, 16)
 			if err != nil || n == 0 {
-				return nil, &said{ErrBadRequest, fmt.Sprintf("port %q is not a port number", one)}
+				return nil, &textError{ErrBadRequest, fmt.Sprintf("port %q is not a port number", one)}
 			}
 			ports = append(ports, int32(n))
 		}
 	}
 	if len(ports) == 0 {
-		return nil, &said{ErrBadRequest, `query parameter "port" is required`}
+		return nil, &textError{ErrBadRequest, `query parameter "port" is required`}
 	}
 	return ports, nil
 }
@@ -145,7 +145,7 @@ func (s *Server) pod(r *http.Request) (*v1.Pod, error) {
 	namespace, name, uid := r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid"))
 	p, ok := s.cfg.Pods.PodByName(namespace, name)
 	if !ok || (uid != "" && p.UID != s.cfg.Pods.Resolve(uid)) {
-		return nil, &said{ErrNotFound, fmt.Sprintf("pod %s/%s does not exist on this node", namespace, name)}
+		return nil, &textError{ErrNotFound, fmt.Sprintf("pod %s/%s does not exist on this node", namespace, name)}
 	}
 	return p, nil
 }
@@ -158,14 +158,14 @@ func (s *Server) running(r *http.Request) (string, error) {
 	}
 	name := r.PathValue("container")
 	if !hasContainer(p, name) {
-		return "", &said{ErrNotFound, fmt.Sprintf("container not found (%q)", name)}
+		return "", &textError{ErrNotFound, fmt.Sprintf("container not found (%q)", name)}
 	}
 	c, err := s.cfg.Pods.Container(r.Context(), p.Namespace, p.Name, p.UID, name, false)
 	if err != nil {
 		return "", err
 	}
 	if !c.Running {
-		return "", &said{ErrNotFound, fmt.Sprintf("container %q of pod %s/%s is not running", name, p.Namespace, p.Name)}
+		return "", &textError{ErrNotFound, fmt.Sprintf("container %q of pod %s/%s is not running", name, p.Namespace, p.Name)}
 	}
 	return c.ID, nil
 }

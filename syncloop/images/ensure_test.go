@@ -93,18 +93,18 @@ func (r *registry) pulls() (n int) {
 	return n
 }
 
-type book struct {
+type eventLog struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (b *book) Event(_ *v1.Pod, _, kind, reason, message string) {
+func (b *eventLog) Event(_ *v1.Pod, _, kind, reason, message string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lines = append(b.lines, kind+" "+reason+" "+message)
 }
 
-func (b *book) take() []string {
+func (b *eventLog) take() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := b.lines
@@ -112,9 +112,9 @@ func (b *book) take() []string {
 	return out
 }
 
-func manager(t *testing.T, r *registry, c Config) (*Manager, *book) {
+func manager(t *testing.T, r *registry, c Config) (*Manager, *eventLog) {
 	t.Helper()
-	b := &book{}
+	b := &eventLog{}
 	if r.present == nil {
 		r.present = map[string]bool{}
 	}

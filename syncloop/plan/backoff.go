@@ -70,7 +70,7 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 		return false
 	}
 	// If more remains than the whole delay, our clock was set back.
-	if b := d.book.Backoff(c.Name); b.ID == prior.ID && b.Reason == ReasonCrashLoop && b.Until.Sub(d.in.Now) <= spread(delay, 1) {
+	if b := d.ledger.Backoff(c.Name); b.ID == prior.ID && b.Reason == ReasonCrashLoop && b.Until.Sub(d.in.Now) <= spread(delay, 1) {
 		return b.Until.After(d.in.Now)
 	}
 	end := prior.FinishedAt
@@ -83,7 +83,7 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 	if !end.Add(delay).After(d.in.Now) {
 		return false
 	}
-	d.book.backoff(c.Name, Backoff{
+	d.ledger.backoff(c.Name, Backoff{
 		Failures: int(streak),
 		Until:    end.Add(spread(delay, d.in.Jitter)),
 		Reason:   ReasonCrashLoop,
@@ -121,21 +121,21 @@ func (d *decision) nextCrashes(c *v1.Container, prior *pod.Container) uint32 {
 	case d.counts(c, prior):
 		return d.streak(prior) + 1
 	case d.in.Observed.Newest(c.Name) == nil:
-		return d.book.Names[c.Name].Crashes
+		return d.ledger.Names[c.Name].Crashes
 	}
 	return 0
 }
 
 // forgetCrash clears a crash back-off that follows an exit in another sandbox.
 func (d *decision) forgetCrash(name string) {
-	b := d.book.Backoff(name)
+	b := d.ledger.Backoff(name)
 	if b.Reason != ReasonCrashLoop {
 		return
 	}
 	for i := range d.in.Observed.Containers {
 		c := &d.in.Observed.Containers[i]
 		if c.ID == b.ID && (d.sandbox == nil || c.SandboxID != d.sandbox.ID) {
-			d.book.clearBackoff(name)
+			d.ledger.clearBackoff(name)
 		}
 	}
 }

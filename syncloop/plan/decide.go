@@ -14,14 +14,14 @@ var noSpec v1.PodSpec
 // Decide says what to do next for one pod. It changes nothing that in refers to, and equal inputs
 // give equal plans.
 func Decide(in Input) Plan {
-	d := decision{in: &in, spec: &noSpec, terminate: in.Terminate, book: book{Ledger: in.Ledger}}
+	d := decision{in: &in, spec: &noSpec, terminate: in.Terminate, ledger: cowLedger{Ledger: in.Ledger}}
 	if in.Pod != nil {
 		d.spec = &in.Pod.Spec
 	}
 	if why := d.unusable(); why != "" {
 		return Plan{Phase: in.Phase, Terminate: in.Terminate, Ledger: in.Ledger, Reason: why}
 	}
-	d.book.prune(&in.Observed)
+	d.ledger.prune(&in.Observed)
 	d.sandbox = currentSandbox(&in.Observed)
 
 	phase, illegal := in.Phase, ""
@@ -45,7 +45,7 @@ func Decide(in Input) Plan {
 			break
 		}
 	}
-	return Plan{Phase: phase, Terminate: d.terminate, Start: d.start, Cancel: d.cancel, Ledger: d.book.Ledger,
+	return Plan{Phase: phase, Terminate: d.terminate, Start: d.start, Cancel: d.cancel, Ledger: d.ledger.Ledger,
 		WakeAt: d.wake, Reason: d.reason, Illegal: illegal}
 }
 
@@ -62,7 +62,7 @@ func (d *decision) syncing() pod.Phase {
 		d.note("nothing starts: " + d.in.Hold)
 		return pod.Syncing
 	}
-	d.lane = d.turnTaken()
+	d.starting = d.turnTaken()
 	d.volumes()
 	d.ensureSandbox()
 	d.resize()
@@ -85,9 +85,9 @@ type decision struct {
 	terminate *Terminate
 	// sandbox is the current sandbox, see currentSandbox.
 	sandbox *pod.Sandbox
-	book    book
-	// lane says that a container has the turn to start, so no other one may.
-	lane bool
+	ledger  cowLedger
+	// starting says that a container has the turn to start, so no other one may.
+	starting bool
 	// resizing says that the pod's cgroup is being resized. No container starts until that is done.
 	resizing bool
 	start    []Operation
@@ -179,7 +179,7 @@ func (d *decision) creating() bool {
 
 // paused reports whether key is in back-off, and if so sets a wake-up for its end.
 func (d *decision) paused(key string) bool {
-	b := d.book.Backoff(key)
+	b := d.ledger.Backoff(key)
 	if !b.Until.After(d.in.Now) {
 		return false
 	}

@@ -53,7 +53,7 @@ func (d *decision) initDone(c *v1.Container, got *pod.Container) bool {
 	if !pod.Sidecar(c) {
 		return got.State == pod.StateExited && got.ExitCode == 0
 	}
-	if got.State != pod.StateRunning || d.book.Containers[got.ID].Why.Cause != StopNone || !d.hooked(got) {
+	if got.State != pod.StateRunning || d.ledger.Containers[got.ID].Why.Cause != StopNone || !d.hooked(got) {
 		return false
 	}
 	return c.StartupProbe == nil || d.in.Verdicts[got.ID].Startup == pod.VerdictSuccess
@@ -74,17 +74,17 @@ func (d *decision) keepSidecar(c *v1.Container) {
 	got := d.here(c.Name)
 	switch {
 	case got == nil:
-		d.launch(c, nil, &d.lane, "the next containers need it")
+		d.launch(c, nil, &d.starting, "the next containers need it")
 	case got.State == pod.StateRunning:
 		d.settled(got)
 		if !d.hooked(got) {
-			d.lane = true
+			d.starting = true
 			d.note(c.Name + ": its postStart hook has not ended")
 		} else if c.StartupProbe != nil && d.in.Verdicts[got.ID].Startup != pod.VerdictSuccess {
 			d.note(c.Name + ": its startup probe has not succeeded")
 		}
 	default:
-		d.launch(c, got, &d.lane, "a sidecar is kept running")
+		d.launch(c, got, &d.starting, "a sidecar is kept running")
 	}
 }
 
@@ -94,12 +94,12 @@ func (d *decision) runInit(c *v1.Container) {
 	got := d.here(c.Name)
 	switch {
 	case got == nil:
-		d.launch(c, nil, &d.lane, "it is its turn to initialise the pod")
+		d.launch(c, nil, &d.starting, "it is its turn to initialise the pod")
 	case got.State == pod.StateRunning:
 		d.settled(got)
 		d.hooked(got)
 		d.note("init container " + c.Name + " is running")
 	default:
-		d.launch(c, got, &d.lane, "it has to succeed before the next")
+		d.launch(c, got, &d.starting, "it has to succeed before the next")
 	}
 }

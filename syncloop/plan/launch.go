@@ -7,14 +7,14 @@ import (
 )
 
 // launch takes a container that should run one step further: back-off, pull, sandbox and volumes,
-// its turn, start. prior is the instance whose crash counts, or nil. lane is the turn: containers
+// its turn, start. prior is the instance whose crash counts, or nil. turn is whether it is taken: containers
 // start one after another, and a pull or a postStart hook in flight delays the containers after it,
 // but a back-off does not.
-func (d *decision) launch(c *v1.Container, prior *pod.Container, lane *bool, why string) {
+func (d *decision) launch(c *v1.Container, prior *pod.Container, turn *bool, why string) {
 	d.forgetCrash(c.Name)
 	switch {
 	case d.flying(OpStart, c.Name):
-		*lane = true
+		*turn = true
 		d.note(c.Name + " is starting")
 		return
 	case d.occupied(c.Name):
@@ -22,17 +22,17 @@ func (d *decision) launch(c *v1.Container, prior *pod.Container, lane *bool, why
 		return
 	case prior != nil && prior.State == pod.StateExited && d.crashed(c, prior):
 		d.paused(c.Name)
-		d.note(d.book.Backoff(c.Name).Message)
+		d.note(d.ledger.Backoff(c.Name).Message)
 		return
 	case d.paused(c.Name):
-		d.note(c.Name + " is tried again later" + because(d.book.Backoff(c.Name)))
+		d.note(c.Name + " is tried again later" + because(d.ledger.Backoff(c.Name)))
 		return
 	case d.flying(OpPull, c.Name):
-		*lane = true
+		*turn = true
 		d.note("the image of " + c.Name + " is being pulled")
 		return
-	case !d.book.Names[c.Name].Pulled:
-		*lane = true
+	case !d.ledger.Names[c.Name].Pulled:
+		*turn = true
 		d.begin(Operation{Kind: OpPull, Container: c.Name, Reason: "its image must be present"})
 		return
 	case d.sandbox == nil:
@@ -42,14 +42,14 @@ func (d *decision) launch(c *v1.Container, prior *pod.Container, lane *bool, why
 		d.note(c.Name + " waits for the volumes")
 		return
 	case d.resizing:
-		*lane = true
+		*turn = true
 		d.note(c.Name + " waits for the pod's resize")
 		return
-	case *lane:
+	case *turn:
 		d.note(c.Name + " waits for its turn")
 		return
 	}
-	*lane = true
+	*turn = true
 	d.begin(Operation{Kind: OpStart, Container: c.Name, ID: d.sandbox.ID, Attempt: d.nextAttempt(c.Name),
 		Crashes: d.nextCrashes(c, prior), Reason: why})
 }
@@ -68,7 +68,7 @@ func (d *decision) turnTaken() bool {
 // prefetch pulls the image of a container whose turn comes later. It skips policy Never, because an
 // init container may bring that image.
 func (d *decision) prefetch(c *v1.Container) {
-	if c.ImagePullPolicy == v1.PullNever || d.book.Names[c.Name].Pulled || d.here(c.Name) != nil || d.paused(c.Name) {
+	if c.ImagePullPolicy == v1.PullNever || d.ledger.Names[c.Name].Pulled || d.here(c.Name) != nil || d.paused(c.Name) {
 		return
 	}
 	d.begin(Operation{Kind: OpPull, Container: c.Name, Reason: "its turn to start comes later"})
@@ -91,7 +91,7 @@ func (d *decision) hooked(c *pod.Container) bool {
 	if d.flying(OpStart, c.Name) || d.flyingID(OpHook, c.ID) {
 		return false
 	}
-	if d.book.Containers[c.ID].Hook != HookPending {
+	if d.ledger.Containers[c.ID].Hook != HookPending {
 		return true
 	}
 	if d.in.Hold == "" && !d.paused(c.Name) {
@@ -102,14 +102,14 @@ func (d *decision) hooked(c *pod.Container) bool {
 
 // settled clears the back-off and the pull record of a running container.
 func (d *decision) settled(c *pod.Container) {
-	if len(d.book.Names) == 0 || d.book.Containers[c.ID].Why.Cause != StopNone || d.flying(OpStart, c.Name) {
+	if len(d.ledger.Names) == 0 || d.ledger.Containers[c.ID].Why.Cause != StopNone || d.flying(OpStart, c.Name) {
 		return
 	}
-	d.book.pulled(c.Name, false) // its next start checks the image again
-	if d.book.Containers[c.ID].Hook == HookPending {
+	d.ledger.pulled(c.Name, false) // its next start checks the image again
+	if d.ledger.Containers[c.ID].Hook == HookPending {
 		return // its hook is still being tried
 	}
-	d.book.clearBackoff(c.Name)
+	d.ledger.clearBackoff(c.Name)
 }
 
 func because(b Backoff) string {

@@ -67,7 +67,7 @@ func (l *Ledger) Again() map[string]bool {
 // Resized returns the Ledger with these results of earlier resizes: the sizes of containers and the
 // cgroups of sandboxes, by ID.
 func Resized(l Ledger, sized map[string]pod.Size, cgroups map[string]Cgroup) Ledger {
-	b := book{Ledger: l}
+	b := cowLedger{Ledger: l}
 	for id, s := range sized {
 		b.sized(id, s)
 	}
@@ -80,7 +80,7 @@ func Resized(l Ledger, sized map[string]pod.Size, cgroups map[string]Cgroup) Led
 // Successor is the first Ledger of the next life of a static pod: attempts are the smallest attempts
 // of its containers, by name.
 func Successor(attempts map[string]uint32) Ledger {
-	b := book{}
+	b := cowLedger{}
 	for name, n := range attempts {
 		b.attempts(name, n)
 	}
@@ -93,14 +93,14 @@ func ResizeChanged(l Ledger) Ledger {
 	if l.Backoff(ResizeKey).Of != OpResize {
 		return l
 	}
-	b := book{Ledger: l}
+	b := cowLedger{Ledger: l}
 	b.clearBackoff(ResizeKey)
 	return b.Ledger
 }
 
 // ContentChanged ends the pauses of what waits for a ConfigMap or Secret, because one has changed.
 func ContentChanged(l Ledger) Ledger {
-	b := book{Ledger: l}
+	b := cowLedger{Ledger: l}
 	for key, v := range l.Names {
 		if key == VolumesKey || v.Backoff.Reason == ReasonConfig {
 			v.Backoff.Until = time.Time{}
@@ -110,14 +110,14 @@ func ContentChanged(l Ledger) Ledger {
 	return b.Ledger
 }
 
-// book is a Ledger whose maps are each copied on first write. The caller's Ledger stays unchanged,
+// cowLedger is a Ledger whose maps are each copied on first write. The caller's Ledger stays unchanged,
 // and a decision that writes nothing allocates nothing.
-type book struct {
+type cowLedger struct {
 	Ledger
 	owned [ledgerMaps]bool
 }
 
-// Indices into book.owned, one for each map of Ledger.
+// Indices into cowLedger.owned, one for each map of Ledger.
 const (
 	ofNames = iota
 	ofContainers
@@ -125,9 +125,9 @@ const (
 	ledgerMaps
 )
 
-// edit changes one record of map m, whose index in book.owned is i. A record that becomes the zero
+// edit changes one record of map m, whose index in cowLedger.owned is i. A record that becomes the zero
 // value is deleted.
-func edit[V comparable](b *book, i int, m *map[string]V, key string, change func(*V)) {
+func edit[V comparable](b *cowLedger, i int, m *map[string]V, key string, change func(*V)) {
 	had := (*m)[key]
 	next := had
 	change(&next)
@@ -149,20 +149,20 @@ func edit[V comparable](b *book, i int, m *map[string]V, key string, change func
 	(*m)[key] = next
 }
 
-func (b *book) name(name string, change func(*NameRecord)) {
+func (b *cowLedger) name(name string, change func(*NameRecord)) {
 	edit(b, ofNames, &b.Names, name, change)
 }
 
-func (b *book) container(id string, change func(*ContainerRecord)) {
+func (b *cowLedger) container(id string, change func(*ContainerRecord)) {
 	edit(b, ofContainers, &b.Containers, id, change)
 }
 
-func (b *book) sandbox(id string, change func(*SandboxRecord)) {
+func (b *cowLedger) sandbox(id string, change func(*SandboxRecord)) {
 	edit(b, ofSandboxes, &b.Sandboxes, id, change)
 }
 
 // backoff sets the back-off of a key. v.Of says whether an IDKey is that of a sandbox.
-func (b *book) backoff(key string, v Backoff) {
+func (b *cowLedger) backoff(key string, v Backoff) {
 	id, ok := strings.CutPrefix(key, idPrefix)
 	switch {
 	case !ok:
@@ -174,7 +174,7 @@ func (b *book) backoff(key string, v Backoff) {
 	}
 }
 
-func (b *book) clearBackoff(key string) {
+func (b *cowLedger) clearBackoff(key string) {
 	id, ok := strings.CutPrefix(key, idPrefix)
 	if !ok {
 		b.name(key, func(r *NameRecord) { r.Backoff = Backoff{} })
@@ -184,37 +184,37 @@ func (b *book) clearBackoff(key string) {
 	b.sandbox(id, func(r *SandboxRecord) { r.Backoff = Backoff{} })
 }
 
-func (b *book) hooked(id string, h HookState) {
+func (b *cowLedger) hooked(id string, h HookState) {
 	b.container(id, func(r *ContainerRecord) { r.Hook = h })
 }
 
-func (b *book) because(id string, why Stop) {
+func (b *cowLedger) because(id string, why Stop) {
 	b.container(id, func(r *ContainerRecord) { r.Why = why })
 }
 
-func (b *book) sized(id string, s pod.Size) {
+func (b *cowLedger) sized(id string, s pod.Size) {
 	b.container(id, func(r *ContainerRecord) { r.Size = &s })
 }
 
-func (b *book) cgroup(id string, c Cgroup) {
+func (b *cowLedger) cgroup(id string, c Cgroup) {
 	b.sandbox(id, func(r *SandboxRecord) { r.Cgroup = &c })
 }
 
-func (b *book) pulled(name string, present bool) {
+func (b *cowLedger) pulled(name string, present bool) {
 	b.name(name, func(r *NameRecord) { r.Pulled = present })
 }
 
-func (b *book) crashes(name string, n uint32) {
+func (b *cowLedger) crashes(name string, n uint32) {
 	b.name(name, func(r *NameRecord) { r.Crashes = n })
 }
 
-func (b *book) attempts(name string, n uint32) {
+func (b *cowLedger) attempts(name string, n uint32) {
 	b.name(name, func(r *NameRecord) { r.Attempt = n })
 }
 
 // prune forgets containers and sandboxes that the runtime no longer has. It is called only with an
 // observation newer than the last mutation, so whatever is missing is really gone.
-func (b *book) prune(o *pod.Observed) {
+func (b *cowLedger) prune(o *pod.Observed) {
 	for id, r := range b.Containers {
 		switch c := containerOf(o, id); {
 		case c == nil:

@@ -15,14 +15,14 @@ func (d *decision) mains() {
 		case got != nil && got.State == pod.StateRunning && d.sandbox != nil && got.SandboxID == d.sandbox.ID:
 			d.settled(got)
 			if !d.hooked(got) {
-				d.lane = true
+				d.starting = true
 				d.note(c.Name + ": its postStart hook has not ended")
 			}
 		case d.finished(c):
 		case got == nil:
-			d.launch(c, nil, &d.lane, "it does not exist")
+			d.launch(c, nil, &d.starting, "it does not exist")
 		default:
-			d.launch(c, got, &d.lane, "its restart policy wants it to run")
+			d.launch(c, got, &d.starting, "its restart policy wants it to run")
 		}
 	}
 }
@@ -39,7 +39,7 @@ func (d *decision) prefetchMains() {
 // ephemerals starts each ephemeral container once only. They do not wait for other containers'
 // turns: a pod that hangs in a hook must not keep its debugger out.
 func (d *decision) ephemerals() {
-	lane := false
+	turn := false
 	for i := range d.spec.EphemeralContainers {
 		c := (*v1.Container)(&d.spec.EphemeralContainers[i].EphemeralContainerCommon)
 		if got := d.in.Observed.Newest(c.Name); got != nil && got.State != pod.StateCreated {
@@ -51,6 +51,6 @@ func (d *decision) ephemerals() {
 		if st := d.reported(c.Name); st != nil && (st.State.Running != nil || st.State.Terminated != nil) {
 			continue
 		}
-		d.launch(c, nil, &lane, "an ephemeral container was added")
+		d.launch(c, nil, &turn, "an ephemeral container was added")
 	}
 }

@@ -9,7 +9,7 @@ import (
 // Record returns the Ledger after an operation has ended. Jitter in [0,1) spreads the pauses after
 // failures. It does not change l.
 func Record(l Ledger, out Outcome, p *v1.Pod, jitter float64) Ledger {
-	r := recorder{book: book{Ledger: l}, out: out, jitter: jitter}
+	r := recorder{ledger: cowLedger{Ledger: l}, out: out, jitter: jitter}
 	if p != nil {
 		r.spec = pod.Find(pod.AllContainers(&p.Spec), out.Operation.Container)
 	}
@@ -21,13 +21,13 @@ func Record(l Ledger, out Outcome, p *v1.Pod, jitter float64) Ledger {
 	case OpResize:
 		r.end(ResizeKey)
 		for id, s := range out.Sized {
-			r.book.sized(id, s)
+			r.ledger.sized(id, s)
 		}
 		made := Cgroup{Allocated: out.Operation.Allocated}
 		if !r.succeeded() {
 			made = Cgroup{Allocated: out.Operation.Was.Allocated, Unsure: true}
 		}
-		r.book.cgroup(out.Operation.ID, made)
+		r.ledger.cgroup(out.Operation.ID, made)
 	case OpPull:
 		r.pull()
 	case OpStart, OpHook:
@@ -37,16 +37,16 @@ func Record(l Ledger, out Outcome, p *v1.Pod, jitter float64) Ledger {
 	case OpStopSandbox:
 		r.end(IDKey(out.Operation.ID))
 		if r.succeeded() {
-			r.book.sandbox(out.Operation.ID, func(s *SandboxRecord) { s.Stopped = true })
+			r.ledger.sandbox(out.Operation.ID, func(s *SandboxRecord) { s.Stopped = true })
 		}
 	case OpRemoveContainer, OpRemoveSandbox:
 		r.end(IDKey(out.Operation.ID))
 	}
-	return r.book.Ledger
+	return r.ledger.Ledger
 }
 
 type recorder struct {
-	book   book
+	ledger cowLedger
 	out    Outcome
 	jitter float64
 	spec   *v1.Container
@@ -57,7 +57,7 @@ func (r *recorder) succeeded() bool { return r.out.Err == "" && !r.out.Transport
 // end handles the simple case: success clears the back-off, a lost reply pauses, a failure counts.
 func (r *recorder) end(key string) {
 	if r.succeeded() {
-		r.book.clearBackoff(key)
+		r.ledger.clearBackoff(key)
 		return
 	}
 	r.pause(key)
@@ -65,7 +65,7 @@ func (r *recorder) end(key string) {
 
 // pause delays the next attempt.
 func (r *recorder) pause(key string) {
-	b := r.book.Backoff(key)
+	b := r.ledger.Backoff(key)
 	switch {
 	case r.out.Transport:
 		wait := lostPause
@@ -76,7 +76,7 @@ func (r *recorder) pause(key string) {
 			b = Backoff{Of: of}
 		}
 		b.Until = r.out.At.Add(spread(wait, r.jitter)) // Reason and Message stay
-		r.book.backoff(key, b)
+		r.ledger.backoff(key, b)
 		return
 	case b.Reason == ReasonCrashLoop && b.ID != "" || b.Of != r.out.Operation.Kind:
 		b = Backoff{}
@@ -85,20 +85,20 @@ func (r *recorder) pause(key string) {
 	if r.out.Operation.Kind == OpPull {
 		wait = pullPause
 	}
-	r.book.backoff(key, Backoff{Failures: b.Failures + 1, Until: r.out.At.Add(spread(wait, r.jitter)),
+	r.ledger.backoff(key, Backoff{Failures: b.Failures + 1, Until: r.out.At.Add(spread(wait, r.jitter)),
 		Reason: r.out.Reason, Message: r.out.Err, Of: r.out.Operation.Kind})
 }
 
 func (r *recorder) pull() {
 	name := r.out.Operation.Container
 	if !r.succeeded() {
-		r.book.pulled(name, false)
+		r.ledger.pulled(name, false)
 		r.pause(name)
 		return
 	}
-	r.book.pulled(name, true)
-	if r.book.Backoff(name).Of == OpPull {
-		r.book.clearBackoff(name)
+	r.ledger.pulled(name, true)
+	if r.ledger.Backoff(name).Of == OpPull {
+		r.ledger.clearBackoff(name)
 	}
 }
 
@@ -111,20 +111,20 @@ func (r *recorder) start() {
 	hook := r.spec != nil && r.spec.Lifecycle != nil && r.spec.Lifecycle.PostStart != nil
 	switch {
 	case r.succeeded():
-		r.book.pulled(name, false)
-		r.book.crashes(name, 0)
-		r.book.clearBackoff(name)
+		r.ledger.pulled(name, false)
+		r.ledger.crashes(name, 0)
+		r.ledger.clearBackoff(name)
 		if id != "" {
-			r.book.hooked(id, HookDone)
+			r.ledger.hooked(id, HookDone)
 		}
 	case r.out.Hooked && !r.out.Transport: // the hook failed: the container must be stopped
-		r.book.pulled(name, false)
-		r.book.hooked(id, HookDone)
+		r.ledger.pulled(name, false)
+		r.ledger.hooked(id, HookDone)
 		why := r.out.Reason
 		if r.out.Err != "" {
 			why += ": " + r.out.Err
 		}
-		r.book.because(id, Stop{StopPostStart, why})
+		r.ledger.because(id, Stop{StopPostStart, why})
 		r.pause(name)
 	default:
 		if id != "" && hook {
@@ -132,15 +132,15 @@ func (r *recorder) start() {
 			if r.out.Hooked {
 				state = HookDone
 			}
-			r.book.hooked(id, state)
+			r.ledger.hooked(id, state)
 		}
 		if !r.out.Transport {
-			r.book.pulled(name, false)
-		} else if n := r.out.Operation.Attempt + 1; id != "" && r.out.Operation.Kind == OpStart && r.book.Names[name].Attempt < n {
+			r.ledger.pulled(name, false)
+		} else if n := r.out.Operation.Attempt + 1; id != "" && r.out.Operation.Kind == OpStart && r.ledger.Names[name].Attempt < n {
 			// The container was created and perhaps started. If the host went down before the
 			// runtime recorded the start, the container looks never started; the next instance
 			// counts as a restart nevertheless.
-			r.book.attempts(name, n)
+			r.ledger.attempts(name, n)
 		}
 		r.pause(name)
 	}
@@ -149,7 +149,7 @@ func (r *recorder) start() {
 func (r *recorder) stop() {
 	id := r.out.Operation.ID
 	if r.out.Hooked {
-		r.book.container(id, func(c *ContainerRecord) { c.PreStopped = true })
+		r.ledger.container(id, func(c *ContainerRecord) { c.PreStopped = true })
 	}
 	if !r.succeeded() {
 		r.pause(IDKey(id))
@@ -157,9 +157,9 @@ func (r *recorder) stop() {
 	}
 	// The next observation should show the container dead, and prune forgets this. If it does not,
 	// this pause keeps the stop from being repeated in a tight loop.
-	b := r.book.Backoff(IDKey(id))
+	b := r.ledger.Backoff(IDKey(id))
 	b.Failures++
 	b.Of = OpStop
 	b.Until = r.out.At.Add(spread(retryDelay(b.Failures), r.jitter))
-	r.book.backoff(IDKey(id), b)
+	r.ledger.backoff(IDKey(id), b)
 }

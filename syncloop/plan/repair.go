@@ -22,7 +22,7 @@ func (d *decision) repair() {
 		case live(c):
 			if s := d.mustStop(c); s.why.Cause != StopNone {
 				if s.again {
-					d.book.container(c.ID, func(r *ContainerRecord) { r.Again = true })
+					d.ledger.container(c.ID, func(r *ContainerRecord) { r.Again = true })
 				}
 				d.stop(c, d.in.Now.Add(s.grace), s.why)
 			}
@@ -49,14 +49,14 @@ func (d *decision) removeUnstarted(c *pod.Container) {
 		return
 	}
 	if d.paused(IDKey(c.ID)) {
-		d.note(c.Name + ": its removal is tried again later" + because(d.book.Backoff(IDKey(c.ID))))
+		d.note(c.Name + ": its removal is tried again later" + because(d.ledger.Backoff(IDKey(c.ID))))
 		return
 	}
-	if d.book.Names[c.Name].Attempt < c.Attempt {
-		d.book.attempts(c.Name, c.Attempt) // the next instance takes its number
+	if d.ledger.Names[c.Name].Attempt < c.Attempt {
+		d.ledger.attempts(c.Name, c.Attempt) // the next instance takes its number
 	}
-	if d.sandbox != nil && c.SandboxID == d.sandbox.ID && d.book.Names[c.Name].Crashes != d.streak(c) {
-		d.book.crashes(c.Name, d.streak(c))
+	if d.sandbox != nil && c.SandboxID == d.sandbox.ID && d.ledger.Names[c.Name].Crashes != d.streak(c) {
+		d.ledger.crashes(c.Name, d.streak(c))
 	}
 	d.begin(Operation{Kind: OpRemoveContainer, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Reason: "it was created and never started"})
 }
@@ -76,7 +76,7 @@ func (d *decision) mustStop(c *pod.Container) halt {
 	}
 	grace := d.podGrace()
 	spec := pod.Find(pod.AllContainers(d.spec), c.Name)
-	if why := d.book.Containers[c.ID].Why; why.Cause != StopNone {
+	if why := d.ledger.Containers[c.ID].Why; why.Cause != StopNone {
 		return halt{why: why, grace: grace} // a stop that has begun is completed
 	}
 	switch {
@@ -147,7 +147,7 @@ func (d *decision) isMain(name string) bool {
 // holds. If a stop in flight would kill too late, it is cancelled, and issued again with the
 // remaining grace period once it has returned, so that two never run at once.
 func (d *decision) stop(c *pod.Container, by time.Time, why Stop) {
-	was := d.book.Containers[c.ID]
+	was := d.ledger.Containers[c.ID]
 	again := !was.StopBegan.IsZero()
 	if !was.StopBy.IsZero() && was.StopBy.Before(by) {
 		by = was.StopBy
@@ -162,7 +162,7 @@ func (d *decision) stop(c *pod.Container, by time.Time, why Stop) {
 		return
 	}
 	if d.paused(IDKey(c.ID)) {
-		d.note("the stop of " + c.Name + " is tried again shortly" + because(d.book.Backoff(IDKey(c.ID))))
+		d.note("the stop of " + c.Name + " is tried again shortly" + because(d.ledger.Backoff(IDKey(c.ID))))
 		return
 	}
 	began := was.StopBegan
@@ -176,7 +176,7 @@ func (d *decision) stop(c *pod.Container, by time.Time, why Stop) {
 	if grace == 0 && !forced && by.After(began) && was.Stops < stopsCutOff {
 		grace = leastGrace
 	}
-	d.book.container(c.ID, func(r *ContainerRecord) {
+	d.ledger.container(c.ID, func(r *ContainerRecord) {
 		r.StopBegan, r.Stops = began, r.Stops+1
 		if !r.StopBy.Equal(by) {
 			r.StopBy = by
@@ -193,7 +193,7 @@ func (d *decision) stop(c *pod.Container, by time.Time, why Stop) {
 // preStop reports whether a preStop hook has to run before the container is stopped. If no source
 // has the pod's spec any more, the container's annotation says so.
 func (d *decision) preStop(c *pod.Container) bool {
-	if c.State != pod.StateRunning || d.book.Containers[c.ID].PreStopped {
+	if c.State != pod.StateRunning || d.ledger.Containers[c.ID].PreStopped {
 		return false
 	}
 	if spec := pod.Find(pod.AllContainers(d.spec), c.Name); spec != nil {

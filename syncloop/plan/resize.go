@@ -24,7 +24,7 @@ func (d *decision) resize() {
 		d.resizing = true
 		d.note("the resize waits for a container to stop")
 	case d.paused(ResizeKey): // containers that have to start do not wait for it
-		d.note("the resize is tried again later" + because(d.book.Backoff(ResizeKey)))
+		d.note("the resize is tried again later" + because(d.ledger.Backoff(ResizeKey)))
 	default:
 		d.resizing = true
 		d.begin(Operation{Kind: OpResize, ID: d.sandbox.ID, Allocated: d.in.Allocated, Was: d.cgroup(),
@@ -53,7 +53,7 @@ func (d *decision) resizeDue() (due, stopping bool) {
 }
 
 // cgroup is the allocation that the pod's own cgroup was sized for.
-func (d *decision) cgroup() Cgroup { return cgroupOf(d.book.Ledger, d.sandbox) }
+func (d *decision) cgroup() Cgroup { return cgroupOf(d.ledger.Ledger, d.sandbox) }
 
 func cgroupOf(l Ledger, s *pod.Sandbox) Cgroup {
 	if c := l.Sandboxes[s.ID].Cgroup; c != nil {
@@ -75,7 +75,7 @@ func ActuatedPod(l Ledger, o *pod.Observed) string {
 // resizePolicy requires a restart for the difference.
 func (d *decision) unsized(c *pod.Container) (differs, restart bool) {
 	spec := resizable(d.spec, c.Name)
-	have := Actuated(d.book.Ledger, c)
+	have := Actuated(d.ledger.Ledger, c)
 	if spec == nil || have == nil || d.in.Allocated == "" {
 		return false, false
 	}
@@ -120,7 +120,7 @@ func Unsure(have, want pod.Size) pod.Size {
 // Resizing reports whether the pod, as in.Observed shows it, does not have its allocation yet.
 // Containers that are not running do not count: they get it when they start.
 func Resizing(in Input) bool {
-	d := decision{in: &in, spec: &noSpec, book: book{Ledger: in.Ledger}, sandbox: currentSandbox(&in.Observed)}
+	d := decision{in: &in, spec: &noSpec, ledger: cowLedger{Ledger: in.Ledger}, sandbox: currentSandbox(&in.Observed)}
 	if in.Pod == nil || in.Allocated == "" || d.sandbox == nil {
 		return false
 	}

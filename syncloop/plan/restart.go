@@ -18,7 +18,7 @@ func (d *decision) finished(c *v1.Container) bool {
 		return false
 	}
 	if newest := d.in.Observed.Newest(c.Name); newest != nil {
-		return !d.book.Containers[newest.ID].Again && newest.State == pod.StateExited && !d.anyLive(c.Name) && !pod.Restarts(d.spec, c, newest.ExitCode)
+		return !d.ledger.Containers[newest.ID].Again && newest.State == pod.StateExited && !d.anyLive(c.Name) && !pod.Restarts(d.spec, c, newest.ExitCode)
 	}
 	st := d.reported(c.Name)
 	if st == nil || pod.CanRestartAll(d.spec) {
@@ -41,7 +41,7 @@ func (d *decision) nextAttempt(name string) uint32 {
 	if newest := d.in.Observed.Newest(name); newest != nil {
 		return newest.Attempt + 1
 	}
-	n := d.book.Names[name].Attempt
+	n := d.ledger.Names[name].Attempt
 	if st := d.reported(name); st != nil {
 		reported := uint32(max(st.RestartCount, 0))
 		if st.State.Running != nil || st.State.Terminated != nil || st.LastTerminationState.Terminated != nil {

@@ -32,14 +32,14 @@ func (d *decision) restartAll() bool {
 			others = others || !d.asksRestartAll(c)
 		}
 	}
-	switch stopped := !d.book.Containers[source.ID].StopBegan.IsZero(); {
+	switch stopped := !d.ledger.Containers[source.ID].StopBegan.IsZero(); {
 	case running:
 		d.note("every container restarts, once all have stopped")
 		return true
 	case others, stopped: // its exit is not a crash of its own
 	case d.crashed(pod.Find(pod.AllContainers(d.spec), source.Name), source):
 		d.paused(source.Name)
-		d.note("every container restarts later: " + d.book.Backoff(source.Name).Message)
+		d.note("every container restarts later: " + d.ledger.Backoff(source.Name).Message)
 		return true
 	}
 	for i := range o.Containers {
@@ -47,9 +47,9 @@ func (d *decision) restartAll() bool {
 		if !d.resets(c.Name) || others && d.asksRestartAll(c) {
 			continue
 		}
-		if d.book.Names[c.Name].Attempt <= c.Attempt {
-			d.book.attempts(c.Name, c.Attempt+1)
-			d.book.crashes(c.Name, d.carried(c))
+		if d.ledger.Names[c.Name].Attempt <= c.Attempt {
+			d.ledger.attempts(c.Name, c.Attempt+1)
+			d.ledger.crashes(c.Name, d.carried(c))
 		}
 		if !d.paused(IDKey(c.ID)) {
 			d.begin(Operation{Kind: OpRemoveContainer, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Reason: why})
@@ -62,7 +62,7 @@ func (d *decision) restartAll() bool {
 // carried is the crash count that a removed instance passes on to the next one. A failure of its
 // own adds one; a stop by us or exit code 0 does not.
 func (d *decision) carried(c *pod.Container) uint32 {
-	stopped := !d.book.Containers[c.ID].StopBegan.IsZero()
+	stopped := !d.ledger.Containers[c.ID].StopBegan.IsZero()
 	switch spec := pod.Find(pod.AllContainers(d.spec), c.Name); {
 	case spec == nil || !d.counts(spec, c):
 		return 0

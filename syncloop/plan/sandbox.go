@@ -10,7 +10,7 @@ func (d *decision) volumes() {
 	case d.flying(OpVolumes, ""):
 		d.note("the volumes are being prepared")
 	case d.paused(VolumesKey):
-		d.note("the volumes are tried again later" + because(d.book.Backoff(VolumesKey)))
+		d.note("the volumes are tried again later" + because(d.ledger.Backoff(VolumesKey)))
 	default:
 		d.begin(Operation{Kind: OpVolumes, Reason: "the volumes are not known to be ready"})
 	}
@@ -34,7 +34,7 @@ func (d *decision) ensureSandbox() {
 		d.note("the new sandbox waits for the old one to go")
 		return
 	case d.paused(SandboxKey):
-		d.note("the sandbox is tried again later" + because(d.book.Backoff(SandboxKey)))
+		d.note("the sandbox is tried again later" + because(d.ledger.Backoff(SandboxKey)))
 		return
 	case d.flaps():
 		d.note("the sandbox is replaced later: the last one lived for less than " + sandboxPause.String())
@@ -59,7 +59,7 @@ func (d *decision) unaddressed() bool {
 // creation failed, that has a back-off of its own.
 func (d *decision) flaps() bool {
 	o := &d.in.Observed
-	if d.book.Backoff(SandboxKey) != (Backoff{}) || len(o.Sandboxes) == 0 || o.Sandboxes[0].Attempt == 0 {
+	if d.ledger.Backoff(SandboxKey) != (Backoff{}) || len(o.Sandboxes) == 0 || o.Sandboxes[0].Attempt == 0 {
 		return false
 	}
 	made := o.Sandboxes[0].CreatedAt
@@ -85,19 +85,19 @@ func (d *decision) leftovers() bool {
 			return true
 		}
 	}
-	return len(o.Sandboxes) > 0 && !d.book.Sandboxes[o.Sandboxes[0].ID].Stopped
+	return len(o.Sandboxes) > 0 && !d.ledger.Sandboxes[o.Sandboxes[0].ID].Stopped
 }
 
 // stopSandbox stops one sandbox once nothing runs in it and nothing is being started. It reports
 // whether the sandbox is not known to be stopped yet.
 func (d *decision) stopSandbox(s *pod.Sandbox, why string) bool {
-	if stopped(d.book.Ledger, s) {
+	if stopped(d.ledger.Ledger, s) {
 		return false
 	}
 	switch {
 	case d.flyingID(OpStopSandbox, s.ID), d.flying(OpStart, ""), d.liveIn(s.ID):
 	case d.paused(IDKey(s.ID)):
-		d.note("the stop of a sandbox is tried again later" + because(d.book.Backoff(IDKey(s.ID))))
+		d.note("the stop of a sandbox is tried again later" + because(d.ledger.Backoff(IDKey(s.ID))))
 	default:
 		d.begin(Operation{Kind: OpStopSandbox, ID: s.ID, Attempt: s.Attempt, Reason: why})
 	}

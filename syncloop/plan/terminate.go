@@ -60,7 +60,7 @@ func (d *decision) stopAll() bool {
 		}
 		end := by
 		if over && d.terminate.Grace > 0 {
-			began := d.book.Containers[c.ID].StopBegan
+			began := d.ledger.Containers[c.ID].StopBegan
 			switch {
 			case began.IsZero():
 				end = d.in.Now.Add(leastGrace)

@@ -47,8 +47,8 @@ func (d *decision) release() bool {
 	case d.in.Volumes == VolumesReleased:
 		return false
 	case d.flying(OpVolumes, ""), d.flying(OpRelease, ""):
-	case d.book.Backoff(VolumesKey).Of == OpRelease && d.paused(VolumesKey):
-		d.note("the release is tried again later" + because(d.book.Backoff(VolumesKey)))
+	case d.ledger.Backoff(VolumesKey).Of == OpRelease && d.paused(VolumesKey):
+		d.note("the release is tried again later" + because(d.ledger.Backoff(VolumesKey)))
 	default:
 		d.begin(Operation{Kind: OpRelease, Reason: "nothing uses the volumes any more"})
 	}
@@ -87,6 +87,6 @@ func (d *decision) remove() bool {
 
 // failed reports whether removing this container or sandbox has failed before.
 func (d *decision) failed(id string) bool {
-	b := d.book.Backoff(IDKey(id))
+	b := d.ledger.Backoff(IDKey(id))
 	return b.Failures > 0 && (b.Of == OpRemoveContainer || b.Of == OpRemoveSandbox)
 }

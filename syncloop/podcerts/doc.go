@@ -105,9 +105,9 @@ type request struct {
 }
 
 type bundle struct {
-	key, chain      []byte // PEM
-	renew, ends     time.Time
-	toldLate, ended bool
+	key, chain        []byte // PEM
+	renew, ends       time.Time
+	loggedLate, ended bool
 }
 
 // New returns a Manager; it starts nothing.

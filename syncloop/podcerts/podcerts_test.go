@@ -30,11 +30,11 @@ type world struct {
 	m      *Manager
 	sign   func(*certificatesv1.PodCertificateRequest) // called on each new request; nil leaves it pending
 
-	mu     sync.Mutex
-	made   []*certificatesv1.PodCertificateRequest
-	events []string
-	told   []types.UID
-	fail   error // of creating a request
+	mu      sync.Mutex
+	made    []*certificatesv1.PodCertificateRequest
+	events  []string
+	updates []types.UID
+	fail    error // of creating a request
 }
 
 // begin runs the manager until the test ends, inside a synctest bubble.
@@ -82,7 +82,7 @@ func begin(t *testing.T) *world {
 			select {
 			case uid := <-m.Updates():
 				w.mu.Lock()
-				w.told = append(w.told, uid)
+				w.updates = append(w.updates, uid)
 				w.mu.Unlock()
 			case <-ctx.Done():
 				return
@@ -99,10 +99,10 @@ func (w *world) requests() int {
 	return len(w.made)
 }
 
-func (w *world) toldOf() []types.UID {
+func (w *world) updatesOf() []types.UID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.told)
+	return slices.Clone(w.updates)
 }
 
 func (w *world) said() []string {
@@ -180,7 +180,7 @@ func TestIssueAndRenew(t *testing.T) {
 			t.Error(r.Namespace, diff)
 		}
 		synctest.Wait()
-		if diff := cmp.Diff([]types.UID{"u1"}, w.toldOf()); diff != "" {
+		if diff := cmp.Diff([]types.UID{"u1"}, w.updatesOf()); diff != "" {
 			t.Error(diff)
 		}
 		time.Sleep(12*time.Hour - time.Minute)
@@ -190,8 +190,8 @@ func TestIssueAndRenew(t *testing.T) {
 		time.Sleep(jitter + 2*time.Minute)
 		synctest.Wait()
 		second, err := w.bundle(p)
-		if err != nil || second == first || w.requests() != 2 || len(w.toldOf()) != 2 {
-			t.Errorf("after its time: %d requests, told %v, %v; the key is new: %v", w.requests(), w.toldOf(), err, second != first)
+		if err != nil || second == first || w.requests() != 2 || len(w.updatesOf()) != 2 {
+			t.Errorf("after its time: %d requests, updates of %v, %v; the key is new: %v", w.requests(), w.updatesOf(), err, second != first)
 		}
 		if len(w.said()) != 0 {
 			t.Errorf("events %v", w.said())
@@ -216,8 +216,8 @@ func TestWaitForTheSigner(t *testing.T) {
 		w.want(err, "credential bundle is not issued yet")
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if w.requests() != 1 || len(w.toldOf()) != 0 {
-			t.Errorf("%d requests, told of %v", w.requests(), w.toldOf())
+		if w.requests() != 1 || len(w.updatesOf()) != 0 {
+			t.Errorf("%d requests, updates of %v", w.requests(), w.updatesOf())
 		}
 		api := w.client.CertificatesV1().PodCertificateRequests("shop")
 		r, err := api.Get(t.Context(), "req-1", metav1.GetOptions{})
@@ -227,8 +227,8 @@ func TestWaitForTheSigner(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if len(w.toldOf()) != 1 {
-			t.Errorf("told of %v", w.toldOf())
+		if len(w.updatesOf()) != 1 {
+			t.Errorf("updates of %v", w.updatesOf())
 		}
 		if _, err := w.bundle(p); err != nil {
 			t.Error(err)

@@ -27,10 +27,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	for {
 		next := m.step(ctx, &calls, time.Now())
 		timer := time.NewTimer(wall.Until(next, time.Now()))
-		uid, out := m.toTell()
+		uid, out := m.nextUpdate()
 		select {
 		case out <- uid:
-			m.told(uid)
+			m.sent(uid)
 		case <-timer.C:
 		case <-m.wake:
 		case <-ctx.Done():
@@ -41,8 +41,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// toTell returns a pod to send on updates; out is nil if there is none.
-func (m *Manager) toTell() (uid types.UID, out chan<- types.UID) {
+// nextUpdate returns a pod to send on updates; out is nil if there is none.
+func (m *Manager) nextUpdate() (uid types.UID, out chan<- types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for uid := range m.changed {
@@ -51,7 +51,8 @@ func (m *Manager) toTell() (uid types.UID, out chan<- types.UID) {
 	return "", nil
 }
 
-func (m *Manager) told(uid types.UID) {
+// sent forgets a pod that was sent on updates.
+func (m *Manager) sent(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.changed, uid)
@@ -182,8 +183,8 @@ func bundleOf(privateKey []byte, found *certificatesv1.PodCertificateRequest, no
 // warn records, once each, an event for a late renewal and for an expired certificate. The caller
 // holds mu.
 func (m *Manager) warn(r *record, now time.Time) {
-	if b := r.bundle; now.After(b.renew.Add(overdue)) && !b.toldLate {
-		b.toldLate = true
+	if b := r.bundle; now.After(b.renew.Add(overdue)) && !b.loggedLate {
+		b.loggedLate = true
 		m.cfg.Event(r.pod, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
 	}
 	if b := r.bundle; now.After(b.ends) && !b.ended {

@@ -78,8 +78,8 @@ func (w *Writer) finishWrite(log klog.Logger, e *entry, err error) {
 		done, e.final = e.final, nil
 	}
 	accepted, failures := e.accepted(), w.retries.NumRequeues(e.ref.UID)
-	news := accepted && !e.told
-	e.told = accepted
+	news := accepted && !e.notified
+	e.notified = accepted
 	switch {
 	case e.state == finished && err != nil, apierrors.IsForbidden(err) && e.forgotten:
 		// Nothing waits for the write. If it was forbidden, the name belongs to a pod of another node,

@@ -108,7 +108,7 @@ type entry struct {
 	version uint64        // of wanted; incremented by each Set that changes it
 	object  *object
 
-	told      bool   // Changed was called for the current acceptance
+	notified  bool   // Changed was called for the current acceptance
 	final     func() // set by Final, until it was called
 	forgotten bool   // drop the entry when nothing is left to write
 }
@@ -168,7 +168,7 @@ func (w *Writer) Set(p *v1.Pod, st v1.PodStatus) {
 	if e.wanted == nil || !equality.Semantic.DeepEqual(*e.wanted, st) {
 		e.wanted = st.DeepCopy()
 		e.version++
-		e.told = false // Accepted is false until the new status is accepted
+		e.notified = false // Accepted is false until the new status is accepted
 	}
 	if e.object.sent != e.version || w.differs(e) {
 		w.submit(e)
@@ -286,7 +286,7 @@ func (w *Writer) entry(ref pod.Ref) *entry {
 // yet.
 func (e *entry) standIn(uid types.UID) {
 	if e.object.uid != uid {
-		e.object, e.told = &object{uid: uid}, false
+		e.object, e.notified = &object{uid: uid}, false
 	}
 }
 

@@ -18,17 +18,17 @@ import (
 // without them.
 func validate(p *v1.Pod) field.ErrorList {
 	meta, spec, s := field.NewPath("metadata"), field.NewPath("spec"), &p.Spec
-	errs := sayings(meta.Child("name"), p.Name, validation.IsDNS1123Subdomain(p.Name))
-	errs = append(errs, sayings(meta.Child("namespace"), p.Namespace, validation.IsDNS1123Label(p.Namespace))...)
+	errs := invalid(meta.Child("name"), p.Name, validation.IsDNS1123Subdomain(p.Name))
+	errs = append(errs, invalid(meta.Child("namespace"), p.Namespace, validation.IsDNS1123Label(p.Namespace))...)
 	if strings.ContainsAny(string(p.UID), "/\\ \n_") || len(p.UID) > 63 {
 		errs = append(errs, field.Invalid(meta.Child("uid"), p.UID, "letters, digits and dashes, 63 at most: directories are named by it"))
 	}
 	for k, v := range p.Labels {
-		errs = append(errs, sayings(meta.Child("labels"), k, validation.IsQualifiedName(k))...)
-		errs = append(errs, sayings(meta.Child("labels").Key(k), v, validation.IsValidLabelValue(v))...)
+		errs = append(errs, invalid(meta.Child("labels"), k, validation.IsQualifiedName(k))...)
+		errs = append(errs, invalid(meta.Child("labels").Key(k), v, validation.IsValidLabelValue(v))...)
 	}
 	for k := range p.Annotations {
-		errs = append(errs, sayings(meta.Child("annotations"), k, validation.IsQualifiedName(strings.ToLower(k)))...)
+		errs = append(errs, invalid(meta.Child("annotations"), k, validation.IsQualifiedName(strings.ToLower(k)))...)
 	}
 	errs = append(errs, oneOf(spec.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)...)
 	errs = append(errs, oneOf(spec.Child("dnsPolicy"), s.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)...)
@@ -39,7 +39,7 @@ func validate(p *v1.Pod) field.ErrorList {
 		errs = append(errs, field.Invalid(spec.Child("activeDeadlineSeconds"), *d, "at least 1"))
 	}
 	if s.Hostname != "" {
-		errs = append(errs, sayings(spec.Child("hostname"), s.Hostname, validation.IsDNS1123Label(s.Hostname))...)
+		errs = append(errs, invalid(spec.Child("hostname"), s.Hostname, validation.IsDNS1123Label(s.Hostname))...)
 	}
 	if len(s.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "they are added to a pod that runs"))
@@ -80,7 +80,7 @@ func validateVolumes(p *field.Path, volumes []v1.Volume) (sets.Set[string], fiel
 	names, errs := sets.New[string](), field.ErrorList(nil)
 	for i := range volumes {
 		at := p.Index(i)
-		errs = append(errs, sayings(at.Child("name"), volumes[i].Name, validation.IsDNS1123Label(volumes[i].Name))...)
+		errs = append(errs, invalid(at.Child("name"), volumes[i].Name, validation.IsDNS1123Label(volumes[i].Name))...)
 		if names.Has(volumes[i].Name) {
 			errs = append(errs, field.Duplicate(at.Child("name"), volumes[i].Name))
 		}
@@ -103,7 +103,7 @@ func validateVolumes(p *field.Path, volumes []v1.Volume) (sets.Set[string], fiel
 }
 
 func validateContainer(p *field.Path, c *v1.Container, names, volumes sets.Set[string]) field.ErrorList {
-	errs := sayings(p.Child("name"), c.Name, validation.IsDNS1123Label(c.Name))
+	errs := invalid(p.Child("name"), c.Name, validation.IsDNS1123Label(c.Name))
 	if names.Has(c.Name) {
 		errs = append(errs, field.Duplicate(p.Child("name"), c.Name))
 	}
@@ -116,7 +116,7 @@ func validateContainer(p *field.Path, c *v1.Container, names, volumes sets.Set[s
 	errs = append(errs, validatePorts(p.Child("ports"), c.Ports)...)
 	for i, e := range c.Env {
 		at := p.Child("env").Index(i)
-		errs = append(errs, sayings(at.Child("name"), e.Name, validation.IsRelaxedEnvVarName(e.Name))...)
+		errs = append(errs, invalid(at.Child("name"), e.Name, validation.IsRelaxedEnvVarName(e.Name))...)
 		if e.Value != "" && e.ValueFrom != nil {
 			errs = append(errs, field.Forbidden(at.Child("valueFrom"), "there is a value as well"))
 		}
@@ -162,15 +162,15 @@ func validatePorts(p *field.Path, ports []v1.ContainerPort) field.ErrorList {
 	for i, port := range ports {
 		at := p.Index(i)
 		if port.Name != "" {
-			errs = append(errs, sayings(at.Child("name"), port.Name, validation.IsValidPortName(port.Name))...)
+			errs = append(errs, invalid(at.Child("name"), port.Name, validation.IsValidPortName(port.Name))...)
 			if names.Has(port.Name) {
 				errs = append(errs, field.Duplicate(at.Child("name"), port.Name))
 			}
 			names.Insert(port.Name)
 		}
-		errs = append(errs, sayings(at.Child("containerPort"), port.ContainerPort, validation.IsValidPortNum(int(port.ContainerPort)))...)
+		errs = append(errs, invalid(at.Child("containerPort"), port.ContainerPort, validation.IsValidPortNum(int(port.ContainerPort)))...)
 		if port.HostPort != 0 {
-			errs = append(errs, sayings(at.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
+			errs = append(errs, invalid(at.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
 		}
 		errs = append(errs, oneOf(at.Child("protocol"), port.Protocol, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP)...)
 	}
@@ -245,9 +245,9 @@ func validateResources(p *field.Path, r *v1.ResourceRequirements) field.ErrorLis
 	return errs
 }
 
-func sayings(p *field.Path, value any, said []string) field.ErrorList {
+func invalid(p *field.Path, value any, messages []string) field.ErrorList {
 	var errs field.ErrorList
-	for _, s := range said {
+	for _, s := range messages {
 		errs = append(errs, field.Invalid(p, value, s))
 	}
 	return errs
