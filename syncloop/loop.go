@@ -148,8 +148,8 @@ type Loop struct {
 	health runtimeHealth
 	turned atomic.Int64 // unix nanoseconds of the last iteration
 
-	starts   *startlimiter.Pacer // for sandboxes and containers; containers go first
-	removals *startlimiter.Pacer // for removing the remains of dead pods
+	starts   *startlimiter.Limiter // for sandboxes and containers; containers go first
+	removals *startlimiter.Limiter // for removing the remains of dead pods
 
 	users      *userRanges // ID ranges of pods with a user namespace
 	allocation *allocation.Manager

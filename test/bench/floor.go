@@ -38,9 +38,9 @@ type floor struct {
 	runtime *grpc.ClientConn
 	client  kubernetes.Interface
 	ca      []byte
-	starts  *startlimiter.Pacer
+	starts  *startlimiter.Limiter
 	// Removals run one at a time beside the stops, as in Bowline.
-	removals *startlimiter.Pacer
+	removals *startlimiter.Limiter
 	late     sync.WaitGroup // writes that no step waits for
 }
 

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Pacer hands out places. The zero value is not usable; see New.
-type Pacer struct {
+// Limiter hands out places. The zero value is not usable; see New.
+type Limiter struct {
 	limit int
 	lease time.Duration
 
@@ -31,76 +31,76 @@ type waiter struct {
 	ready chan struct{} // closed when the waiter gets its place
 }
 
-// New makes a Pacer with limit places, each held for at most lease.
-func New(limit int, lease time.Duration) *Pacer {
-	return &Pacer{limit: max(limit, 1), lease: lease}
+// New makes a Limiter with limit places, each held for at most lease.
+func New(limit int, lease time.Duration) *Limiter {
+	return &Limiter{limit: max(limit, 1), lease: lease}
 }
 
 // Take waits for a place and returns a function that releases it. The caller calls it when the work
 // is done; further calls do nothing. Urgent callers go before all others. The only error is ctx's.
-func (p *Pacer) Take(ctx context.Context, urgent bool) (release func(), err error) {
-	p.mu.Lock()
-	if p.quiet == nil {
-		p.quiet = make(chan struct{})
+func (l *Limiter) Take(ctx context.Context, urgent bool) (release func(), err error) {
+	l.mu.Lock()
+	if l.quiet == nil {
+		l.quiet = make(chan struct{})
 	}
-	if p.held < p.limit {
-		p.held++
-		p.mu.Unlock()
-		return p.place(), nil
+	if l.held < l.limit {
+		l.held++
+		l.mu.Unlock()
+		return l.place(), nil
 	}
 	w := &waiter{ready: make(chan struct{})}
-	queue := p.queue(urgent)
+	queue := l.queue(urgent)
 	*queue = append(*queue, w)
-	p.mu.Unlock()
+	l.mu.Unlock()
 	select {
 	case <-w.ready:
-		return p.place(), nil
+		return l.place(), nil
 	case <-ctx.Done():
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for i, other := range *queue {
 		if other == w {
 			*queue = append((*queue)[:i], (*queue)[i+1:]...)
-			p.settle()
+			l.settle()
 			return nil, ctx.Err()
 		}
 	}
-	p.free() // it got the place at the same moment
+	l.free() // it got the place at the same moment
 	return nil, ctx.Err()
 }
 
 // Quiet returns a channel that is closed when no place is held or waited for.
-func (p *Pacer) Quiet() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.quiet == nil {
+func (l *Limiter) Quiet() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.quiet == nil {
 		return closed
 	}
-	return p.quiet
+	return l.quiet
 }
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-func (p *Pacer) queue(urgent bool) *[]*waiter {
+func (l *Limiter) queue(urgent bool) *[]*waiter {
 	if urgent {
-		return &p.urgent
+		return &l.urgent
 	}
-	return &p.waiting
+	return &l.waiting
 }
 
 // place returns the release function of a place that is counted as held. The place is released by
 // that function or when its lease ends.
-func (p *Pacer) place() func() {
+func (l *Limiter) place() func() {
 	var once sync.Once
 	release := func() {
 		once.Do(func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.free()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.free()
 		})
 	}
-	timer := time.AfterFunc(p.lease, release)
+	timer := time.AfterFunc(l.lease, release)
 	return func() {
 		timer.Stop()
 		release()
@@ -108,8 +108,8 @@ func (p *Pacer) place() func() {
 }
 
 // free passes a place on to the first waiter, urgent ones first.
-func (p *Pacer) free() {
-	for _, queue := range []*[]*waiter{&p.urgent, &p.waiting} {
+func (l *Limiter) free() {
+	for _, queue := range []*[]*waiter{&l.urgent, &l.waiting} {
 		if len(*queue) > 0 {
 			next := (*queue)[0]
 			*queue = (*queue)[1:]
@@ -117,14 +117,14 @@ func (p *Pacer) free() {
 			return
 		}
 	}
-	p.held--
-	p.settle()
+	l.held--
+	l.settle()
 }
 
 // settle closes the quiet channel if no place is held or waited for.
-func (p *Pacer) settle() {
-	if p.held == 0 && len(p.urgent)+len(p.waiting) == 0 && p.quiet != nil {
-		close(p.quiet)
-		p.quiet = nil
+func (l *Limiter) settle() {
+	if l.held == 0 && len(l.urgent)+len(l.waiting) == 0 && l.quiet != nil {
+		close(l.quiet)
+		l.quiet = nil
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-func isQuiet(p *Pacer) bool {
+func isQuiet(l *Limiter) bool {
 	select {
-	case <-p.Quiet():
+	case <-l.Quiet():
 		return true
 	default:
 		return false
