@@ -87,7 +87,7 @@ func validateHostKeys(p *field.Path, s *SSH) field.ErrorList {
 func validateJumps(p *field.Path, s *SSH) field.ErrorList {
 	var errs field.ErrorList
 	if len(s.Jumps) > 0 && s.ProxyJump != "" {
-		errs = append(errs, field.Forbidden(p.Child("proxyJump"), "jumps are the way to the machine"))
+		errs = append(errs, field.Forbidden(p.Child("proxyJump"), "jumps are the way to the host"))
 	}
 	for i, j := range Way(s.Jumps) {
 		if err := j.Check(); err != nil {

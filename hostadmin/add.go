@@ -217,7 +217,7 @@ func (e *Editor) place(ctx context.Context, r *Request, endpoint string) (*v1alp
 	case err != nil:
 		return nil, fmt.Errorf("look for a node %s: %w", r.nodeName(), err)
 	case node.Annotations[v1alpha1.HostAnnotation] != r.Name:
-		return nil, fmt.Errorf("the node %s exists already and does not belong to this host: choose another --node-name, or, if its machine no longer exists, run kubectl delete node %s", r.nodeName(), r.nodeName())
+		return nil, fmt.Errorf("the node %s exists already and does not belong to this host: choose another --node-name, or, if its host no longer exists, run kubectl delete node %s", r.nodeName(), r.nodeName())
 	}
 	_, err = e.Client.CoreV1().Namespaces().Get(ctx, r.Namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -20,7 +20,7 @@ const (
 	stepCordon  step = "cordon"  // make the node unschedulable
 	stepEvict   step = "evict"   // evict its pods; the driver ends them
 	stepEnd     step = "end"     // stop the driver
-	stepRelease step = "release" // release the machine, and its lock
+	stepRelease step = "release" // release the host, and its lock
 	stepForget  step = "forget"  // delete the Node and its pods from the API
 	stepDone    step = "done"    // remove the finalizer
 )

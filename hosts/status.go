@@ -26,9 +26,9 @@ const (
 	ReasonInvalid     = "Invalid"     // the Host object has a mistake
 	ReasonCredentials = "Credentials" // the Secret is missing, or has no key
 	ReasonNodeTaken   = "NodeTaken"   // the node's name belongs to a node that was not made of this Host
-	ReasonHostTaken   = "HostTaken"   // another Host has this node name or this machine
+	ReasonHostTaken   = "HostTaken"   // another Host has this node name or this host
 	ReasonDraining    = "Draining"    // deleted: pods are being evicted
-	ReasonReleasing   = "Releasing"   // deleted: the machine is being released
+	ReasonReleasing   = "Releasing"   // deleted: the host is being released
 	ReasonDetaching   = "Detaching"   // deleted: the driver is being stopped
 	ReasonBlocked     = "Blocked"     // deleted: a step is blocked; the message says what to do
 )

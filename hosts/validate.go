@@ -40,7 +40,7 @@ func (s *Source) validate(ctx context.Context, h *v1alpha1.Host) (*config.Host, 
 		return nil, nil, err
 	}
 	if node != nil && !createdFor(node, h) {
-		return nil, notReadyf(ReasonNodeTaken, "the node %s exists and does not belong to this Host; choose another nodeName (in a new Host), or, if its machine no longer exists, run kubectl delete node %s", cfg.NodeName, cfg.NodeName), nil
+		return nil, notReadyf(ReasonNodeTaken, "the node %s exists and does not belong to this Host; choose another nodeName (in a new Host), or, if its host no longer exists, run kubectl delete node %s", cfg.NodeName, cfg.NodeName), nil
 	}
 	known, missing := s.secrets.look(h.Name)
 	switch {

@@ -22,6 +22,6 @@ func CheckOwn(n *v1.Node) error {
 		return nil
 	}
 	return fmt.Errorf("the cluster already has a node %q that does not belong to Bowline (kubelet %s, %s, created %s): choose another nodeName; "+
-		"or, if its machine no longer exists, run kubectl delete node %s; or, if Bowline replaces it, run kubectl annotate node %s %s=%s",
+		"or, if its host no longer exists, run kubectl delete node %s; or, if Bowline replaces it, run kubectl annotate node %s %s=%s",
 		n.Name, n.Status.NodeInfo.KubeletVersion, n.Status.NodeInfo.OSImage, n.CreationTimestamp.Format("2006-01-02"), n.Name, n.Name, AnnotationDriver, driverName)
 }

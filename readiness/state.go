@@ -106,7 +106,7 @@ func (s *State) Network() []provider.Condition {
 	case s.Link.Up:
 		return []provider.Condition{
 			{Type: linkUp, Status: v1.ConditionTrue, Reason: "LinkUp", Message: "ssh: connected to " + s.Link.Address},
-			{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse, Reason: "LinkUp", Message: "the machine can be reached"},
+			{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse, Reason: "LinkUp", Message: "the host can be reached"},
 		}
 	}
 	return []provider.Condition{

@@ -153,7 +153,7 @@ func TestNetwork(t *testing.T) {
 		want string
 	}{
 		{nil, "[]"},
-		{&Link{Up: true, Address: "box"}, "[{LinkUp True LinkUp ssh: connected to box} {NetworkUnavailable False LinkUp the machine can be reached}]"},
+		{&Link{Up: true, Address: "box"}, "[{LinkUp True LinkUp ssh: connected to box} {NetworkUnavailable False LinkUp the host can be reached}]"},
 		{&Link{Message: "gone"}, "[{LinkUp False LinkDown gone} {NetworkUnavailable True LinkDown gone}]"},
 	} {
 		if got := fmt.Sprint((&State{Link: c.link}).Network()); got != c.want {

@@ -42,7 +42,7 @@ func TestPodBeyondThePolicy(t *testing.T) {
 		}
 	}
 	check()
-	w.wantEvent("Warning PrivilegedForbidden the owner of this machine does not allow it")
+	w.wantEvent("Warning PrivilegedForbidden the owner of this host does not allow it")
 	w.down()
 	w.up() // a new process decides the same
 	w.until("the new process has seen the pods", func() bool { _, ok := w.node.loop.Why(namespace, "good"); return ok })
@@ -92,7 +92,7 @@ func TestPersistentVolumeBeyondThePolicy(t *testing.T) {
 			t.Errorf("the runtime was asked for %s %s", e.Op, e.Name)
 		}
 	}
-	w.wantEvent("Warning HostPathForbidden the owner of this machine does not allow it")
+	w.wantEvent("Warning HostPathForbidden the owner of this host does not allow it")
 	w.untilSettled("before")
 	if st := w.api.pod("before").Status; st.Phase != v1.PodRunning {
 		t.Errorf("a stricter policy ended what ran: %+v", st)
@@ -131,7 +131,7 @@ func TestAnotherVolumeUnderTheNameOfOneThatAPodHas(t *testing.T) {
 		return len(s) == 2 && s[0].Name == "app" && s[0].State.Running == nil
 	})
 	w.until("an event tells why it is not started again", func() bool {
-		return w.event(`Warning FailedMount MountVolume.SetUp failed for volume "data" : the owner of this machine does not allow it (policy.allowHostPath is false): spec.volumes[data] is the persistent volume pv`)
+		return w.event(`Warning FailedMount MountVolume.SetUp failed for volume "data" : the owner of this host does not allow it (policy.allowHostPath is false): spec.volumes[data] is the persistent volume pv`)
 	})
 	if n := w.rt.Count(fake.OpStart, "app"); n != 3 {
 		t.Errorf("the containers were started %d times, the last with %+v", n, w.mountsOf(t, "swapped", "app")["/host"])

@@ -15,12 +15,12 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=bowline,shortName=bhost
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="whether the node is Ready"
-// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`,description="the node that the machine is"
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`,description="the node of the host"
 // +kubebuilder:printcolumn:name="Link",type=string,JSONPath=`.status.link.state`,description="Up, Down, or Local (no SSH link)"
 // +kubebuilder:printcolumn:name="RTT",type=string,JSONPath=`.status.link.roundTrip`,description="the link's round trip, about"
-// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`,description="pods that Bowline holds on the machine"
+// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`,description="pods that Bowline runs on the host"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="why the host is Ready, or is not"
-// +kubebuilder:printcolumn:name="Endpoint",type=string,priority=1,JSONPath=`.spec.endpoint`,description="the runtime's socket on the machine"
+// +kubebuilder:printcolumn:name="Endpoint",type=string,priority=1,JSONPath=`.spec.endpoint`,description="the runtime's socket on the host"
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="the reason in words"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Host struct {

@@ -25,7 +25,7 @@ type Warning struct{ Reason, Message string }
 func DNS(p *v1.Pod, m Machine) (*runtimeapi.DNSConfig, []Warning, error) {
 	base, err := ParseResolvConf(m.HostResolv)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the machine's resolv.conf: %w", err)
+		return nil, nil, fmt.Errorf("read the host's resolv.conf: %w", err)
 	}
 	var warnings []Warning
 	config := &runtimeapi.DNSConfig{Servers: base.Nameservers, Searches: base.Searches, Options: base.Options}

@@ -44,7 +44,7 @@ func property(ctx context.Context, m Machine, name, kind string) (string, error)
 	r, err := m.Run(ctx, host.Command{Args: []string{"busctl", "--system", "get-property", service, object, manager, name}, Timeout: askedFor})
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
-		return "", fmt.Errorf("%w: there is no busctl on the machine", ErrNone)
+		return "", fmt.Errorf("%w: there is no busctl on the host", ErrNone)
 	case err != nil:
 		return "", fmt.Errorf("ask logind for %s: %w", name, err)
 	case r.ExitCode != 0:

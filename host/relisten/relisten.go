@@ -201,11 +201,11 @@ func (l *Listener) listen(ctx context.Context) error {
 	}()
 	ended, looked := make(chan error, 1), make(chan error, 1)
 	both.Go(func() {
-		defer l.cfg.Budget.Recover("the listener on the machine")
+		defer l.cfg.Budget.Recover("the listener on the host")
 		ended <- l.take(ctx, listener)
 	})
 	look := func() {
-		defer l.cfg.Budget.Recover("the look at who answers on the machine")
+		defer l.cfg.Budget.Recover("the look at who answers on the host")
 		looked <- l.look(ctx)
 	}
 	both.Go(look)

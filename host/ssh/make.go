@@ -33,7 +33,7 @@ func (h *Host) Make(ctx context.Context, entries ...host.Entry) ([]bool, error) 
 		for line := range strings.Lines(string(res.Stdout)) {
 			i, err := strconv.Atoi(strings.TrimSuffix(line, "\n"))
 			if err != nil || i < 0 || i >= len(made) {
-				return nil, fmt.Errorf("make %s: the machine answered %.100q", entries[0].Path, line)
+				return nil, fmt.Errorf("make %s: the host answered %.100q", entries[0].Path, line)
 			}
 			made[i] = true
 		}

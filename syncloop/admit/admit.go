@@ -116,7 +116,7 @@ func (f findings) rejection() *Rejection {
 			}
 		}
 		if len(what) > 0 {
-			sentences = append(sentences, fmt.Sprintf("the owner of this machine does not allow it (policy.%s is false): %s", field.name, strings.Join(what, ", ")))
+			sentences = append(sentences, fmt.Sprintf("the owner of this host does not allow it (policy.%s is false): %s", field.name, strings.Join(what, ", ")))
 		}
 	}
 	return &Rejection{Reason: f[0].reason, Message: strings.Join(sentences, "; ")}

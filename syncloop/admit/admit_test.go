@@ -231,11 +231,11 @@ func TestMessageTellsAll(t *testing.T) {
 	p.Spec.Containers[1].SecurityContext = &v1.SecurityContext{Privileged: yes()}
 	p.Spec.Volumes = []v1.Volume{{Name: "run", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/run"}}}}
 	p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "nas", Path: "/srv"}}})
-	want := &Rejection{Reason: ReasonPrivileged, Message: "the owner of this machine does not allow it (policy.allowPrivileged is false): " +
+	want := &Rejection{Reason: ReasonPrivileged, Message: "the owner of this host does not allow it (policy.allowPrivileged is false): " +
 		"spec.hostPID is true, spec.containers[helper].securityContext.privileged is true; " +
-		"the owner of this machine does not allow it (policy.allowHostPath is false): spec.volumes[run].hostPath is /run; " +
-		"the owner of this machine does not allow it (policy.allowHostNetwork is false): spec.hostNetwork is true; " +
-		"the owner of this machine does not allow it (policy.allowNFS is false): spec.volumes[share].nfs is nas:/srv"}
+		"the owner of this host does not allow it (policy.allowHostPath is false): spec.volumes[run].hostPath is /run; " +
+		"the owner of this host does not allow it (policy.allowHostNetwork is false): spec.hostNetwork is true; " +
+		"the owner of this host does not allow it (policy.allowNFS is false): spec.volumes[share].nfs is nas:/srv"}
 	if got := Pod(p, all); got == nil || *got != *want {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}

@@ -62,7 +62,7 @@ func (l *listener) begin() error {
 	if err == nil && !ok {
 		err = &answerError{text: "refused: the file exists already, its directory does not, or sshd_config has no AllowStreamLocalForwarding yes"}
 		if l.network == "tcp" {
-			err = &answerError{text: "refused: the port is taken, the address is not the machine's, or sshd forbids it (AllowTcpForwarding and PermitListen in sshd_config, permitlisten in authorized_keys)"}
+			err = &answerError{text: "refused: the port is taken, the address is not the host's, or sshd forbids it (AllowTcpForwarding and PermitListen in sshd_config, permitlisten in authorized_keys)"}
 		}
 	}
 	if err == nil && choose {
