@@ -126,17 +126,17 @@ type Evidence struct {
 type Kind int
 
 const (
-	Accepted      Kind = iota
-	HeldByOther        // a live process holds a lock
-	FileUnclear        // the owner file is not a Record, and no sandbox proves who the owner is
-	FileNewer          // the owner file is from a newer Bowline
-	OtherCluster       // the owner file names another cluster: the wrong kubeconfig
-	OtherNode          // the owner file names another node of this cluster
-	OtherSandbox       // the runtime has sandboxes with another owner's stamp
-	KubeletDrives      // the runtime has ready sandboxes of a kubelet
+	Accepted       Kind = iota
+	HeldByOther         // a live process holds a lock
+	FileUnclear         // the owner file is not a Record, and no sandbox proves who the owner is
+	FileNewer           // the owner file is from a newer Bowline
+	OtherCluster        // the owner file names another cluster: the wrong kubeconfig
+	OtherNode           // the owner file names another node of this cluster
+	OtherSandbox        // the runtime has sandboxes with another owner's stamp
+	KubeletManages      // the runtime has ready sandboxes of a kubelet
 )
 
-var kindNames = [...]string{"Accepted", "HeldByOther", "FileUnclear", "FileNewer", "OtherCluster", "OtherNode", "OtherSandbox", "KubeletDrives"}
+var kindNames = [...]string{"Accepted", "HeldByOther", "FileUnclear", "FileNewer", "OtherCluster", "OtherNode", "OtherSandbox", "KubeletManages"}
 
 func (k Kind) String() string {
 	if k < 0 || int(k) >= len(kindNames) {
@@ -208,7 +208,7 @@ func Decide(e Evidence) Decision {
 	case len(others) > 0:
 		return refuse(OtherSandbox, fmt.Sprintf("the runtime has %s of %s", example(others), parseStamp(first(others).Stamp)), "start Bowline as that node, or remove them")
 	case len(kubelets) > 0 && !e.AllowForeign:
-		return refuse(KubeletDrives, fmt.Sprintf("the runtime runs %s of another program, probably a kubelet", example(kubelets)),
+		return refuse(KubeletManages, fmt.Sprintf("the runtime runs %s of another program, probably a kubelet", example(kubelets)),
 			"drain that node and stop its kubelet, or set allowForeignPods to run beside them")
 	}
 	return d

@@ -67,7 +67,7 @@ func TestDecideEverything(t *testing.T) {
 					}
 					want := Accepted
 					if has(6) && !allow {
-						want = KubeletDrives
+						want = KubeletManages
 					}
 					if has(2, 3, 4, 5) {
 						want = OtherSandbox
@@ -159,7 +159,7 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%q was taken as %+v", bad, r)
 		}
 	}
-	if fmt.Sprint(Accepted, KubeletDrives, Kind(99)) != "Accepted KubeletDrives Invalid" {
+	if fmt.Sprint(Accepted, KubeletManages, Kind(99)) != "Accepted KubeletManages Invalid" {
 		t.Error("names of kinds")
 	}
 }

@@ -199,11 +199,11 @@ func TestRefusalLeavesNoTrace(t *testing.T) {
 		kind      Kind
 		words     string
 	}{
-		"a kubelet, no root":    {nil, []*runtimeapi.PodSandbox{kubelets}, KubeletDrives, "default/canary"},
-		"a kubelet":             {map[string]string{"root/pods/u/etc-hosts": "x"}, []*runtimeapi.PodSandbox{kubelets, ours}, KubeletDrives, "default/canary"},
+		"a kubelet, no root":    {nil, []*runtimeapi.PodSandbox{kubelets}, KubeletManages, "default/canary"},
+		"a kubelet":             {map[string]string{"root/pods/u/etc-hosts": "x"}, []*runtimeapi.PodSandbox{kubelets, ours}, KubeletManages, "default/canary"},
 		"another's sandbox":     {nil, []*runtimeapi.PodSandbox{theirs}, OtherSandbox, "c2"},
 		"another's owner file":  {map[string]string{"root/bowline/owner": string(record(elsewhere).bytes())}, nil, OtherCluster, "c2"},
-		"our file, a kubelet":   {map[string]string{"root/bowline/owner": string(record(self).bytes())}, []*runtimeapi.PodSandbox{kubelets}, KubeletDrives, "canary"},
+		"our file, a kubelet":   {map[string]string{"root/bowline/owner": string(record(self).bytes())}, []*runtimeapi.PodSandbox{kubelets}, KubeletManages, "canary"},
 		"a newer owner file":    {map[string]string{"root/bowline/owner": `{"schemaVersion": 2, "clusterUID": "c1", "nodeName": "n1", "more": 1}`}, []*runtimeapi.PodSandbox{ours}, FileNewer, "run the newer Bowline"},
 		"not an owner file":     {map[string]string{"root/bowline/owner": "hello"}, nil, FileUnclear, "remove it"},
 		"a file and no sandbox": {map[string]string{"root/bowline/owner": string(record(neighbour).bytes())}, nil, OtherNode, "n2"},
@@ -245,7 +245,7 @@ func (r readOnly) Lock(context.Context, string, []byte) (host.Lock, error) {
 func TestLooksFirst(t *testing.T) {
 	c := configIn(t.TempDir(), readOnly{newHost(t), t}, &listed{sandboxes: []*runtimeapi.PodSandbox{kubelets}})
 	_, err := Take(context.Background(), c)
-	wantRefused(t, err, KubeletDrives)
+	wantRefused(t, err, KubeletManages)
 }
 
 func TestAllowForeignPods(t *testing.T) {

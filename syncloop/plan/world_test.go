@@ -27,7 +27,7 @@ type world struct {
 	ids       int
 	late      []Operation // calls that were given up, and that the runtime will still carry out
 	runs      map[string]int
-	anew      int             // how often an exit has restarted all containers
+	restarts  int             // how often an exit has restarted all containers
 	initsDone map[string]bool // by sandbox ID and init name: it was done there
 
 	// The API server; nil once the object is deleted.
@@ -395,7 +395,7 @@ func (w *world) startedOne(c *pod.Container) {
 			}
 		}
 	}
-	if pod.Find(pod.AllContainers(&w.pod.Spec), c.Name).RestartPolicy == nil && w.pod.Spec.RestartPolicy == v1.RestartPolicyNever && w.runs[c.Name] > 1+w.anew && len(w.ledger.Again()) == 0 {
+	if pod.Find(pod.AllContainers(&w.pod.Spec), c.Name).RestartPolicy == nil && w.pod.Spec.RestartPolicy == v1.RestartPolicyNever && w.runs[c.Name] > 1+w.restarts && len(w.ledger.Again()) == 0 {
 		w.wrong("policy", "%s runs a second time under Never", c.Name)
 	}
 }
@@ -403,7 +403,7 @@ func (w *world) startedOne(c *pod.Container) {
 func (w *world) exit(c *pod.Container, code int32) {
 	if w.pod != nil && !w.hasFinished() {
 		if rule := pod.RestartRule(pod.Find(pod.AllContainers(&w.pod.Spec), c.Name), code); rule != nil && rule.Action == v1.ContainerRestartRuleActionRestartAllContainers {
-			w.anew++
+			w.restarts++
 		}
 	}
 	c.State, c.ExitCode, c.FinishedAt = pod.StateExited, code, w.now

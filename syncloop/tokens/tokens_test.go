@@ -124,8 +124,8 @@ func TestRequestIsBoundToThePod(t *testing.T) {
 
 func TestRefreshAt80PercentOrADay(t *testing.T) {
 	for name, c := range map[string]struct {
-		seconds    int64
-		kept, anew time.Duration
+		seconds     int64
+		kept, fresh time.Duration
 	}{
 		"80 % of an hour":                {3600, 48*time.Minute - time.Second, 48 * time.Minute},
 		"80 % of ten minutes":            {600, 8*time.Minute - time.Second, 8 * time.Minute},
@@ -139,7 +139,7 @@ func TestRefreshAt80PercentOrADay(t *testing.T) {
 				mustToken(t, m, p, "", c.seconds, "token-1")
 				time.Sleep(c.kept)
 				mustToken(t, m, p, "", c.seconds, "token-1")
-				time.Sleep(c.anew - c.kept)
+				time.Sleep(c.fresh - c.kept)
 				mustToken(t, m, p, "", c.seconds, "token-2")
 			})
 		})

@@ -297,9 +297,9 @@ func TestBootstrap(t *testing.T) {
 		}
 	}, identity(account(t, ns, "nobody")))
 	t.Run("without the right", func(t *testing.T) {
-		nobody := account(t, ns, "nothing")
-		config := withCredential("/none")(lab.ConfigYAML(host, fmt.Sprintf("identity: {mode: Bootstrap, bootstrapKubeconfig: %s, certificateDirectory: %s}", nobody, hostDir(t))))
-		refused(t, attempt(t, config), nobody, "system:node-bootstrapper", "certificatesigningrequests")
+		powerless := account(t, ns, "nothing")
+		config := withCredential("/none")(lab.ConfigYAML(host, fmt.Sprintf("identity: {mode: Bootstrap, bootstrapKubeconfig: %s, certificateDirectory: %s}", powerless, hostDir(t))))
+		refused(t, attempt(t, config), powerless, "system:node-bootstrapper", "certificatesigningrequests")
 	})
 }
 

@@ -176,7 +176,7 @@ func (r *rig) playLie(t *testing.T, l lie, stamp string, last bool) {
 			t.Fatal(err)
 		}
 	}
-	if err := labtest.Until(ctx, patience, "the host is managed again", r.drivenAgain); err != nil {
+	if err := labtest.Until(ctx, patience, "the host is managed again", r.managedAgain); err != nil {
 		t.Fatalf("%s: %v\n%s", l.name, err, r.bowline.LogTail(4000))
 	}
 }
@@ -203,7 +203,7 @@ func (r *rig) shellsLie(t *testing.T, l shellLie) {
 	if _, err := r.configure(); err != nil {
 		t.Fatal(err)
 	}
-	if err := labtest.Until(t.Context(), patience, "the host is managed again", r.drivenAgain); err != nil {
+	if err := labtest.Until(t.Context(), patience, "the host is managed again", r.managedAgain); err != nil {
 		t.Fatalf("%s: %v\n%s", l.name, err, r.bowline.LogTail(4000))
 	}
 }
@@ -243,7 +243,7 @@ func (r *rig) forgetEvents(ctx context.Context) error {
 	return r.fakes.Lab.Client.CoreV1().Events(metav1.NamespaceDefault).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "reason=HostQuarantined"})
 }
 
-func (r *rig) drivenAgain(ctx context.Context) error {
+func (r *rig) managedAgain(ctx context.Context) error {
 	n, err := r.fakes.Lab.Client.CoreV1().Nodes().Get(ctx, r.bad.Name, metav1.GetOptions{})
 	if err != nil {
 		return err

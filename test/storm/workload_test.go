@@ -196,8 +196,8 @@ func (s *storm) beginPod(ctx context.Context, w workload, i int) error {
 }
 
 // keep does for bare pods and Jobs what controllers do for the others: it makes missing ones, and,
-// if anew, replaces finished ones.
-func (s *storm) keep(ctx context.Context, anew bool) error {
+// if replace is set, replaces finished ones.
+func (s *storm) keep(ctx context.Context, replace bool) error {
 	there := map[string]*v1.Pod{}
 	for _, p := range s.history.Now() {
 		there[p.Name] = p
@@ -218,7 +218,7 @@ func (s *storm) keep(ctx context.Context, anew bool) error {
 					if err := s.beginPod(ctx, w, i); err != nil {
 						return err
 					}
-				case p != nil && anew && done(p) && p.DeletionTimestamp == nil:
+				case p != nil && replace && done(p) && p.DeletionTimestamp == nil:
 					if err := s.delete(ctx, p, nil); err != nil {
 						return err
 					}
@@ -231,7 +231,7 @@ func (s *storm) keep(ctx context.Context, anew bool) error {
 				if j.Labels[labelKind] != w.name || j.DeletionTimestamp != nil {
 					continue
 				}
-				if j.Status.CompletionTime == nil || !anew {
+				if j.Status.CompletionTime == nil || !replace {
 					open = true
 					continue
 				}
@@ -240,7 +240,7 @@ func (s *storm) keep(ctx context.Context, anew bool) error {
 					return err
 				}
 			}
-			if !open && anew {
+			if !open && replace {
 				if err := s.beginJob(ctx, w); err != nil {
 					return err
 				}

@@ -223,14 +223,14 @@ func (p *pins) readKnownHosts(files []string) ([]knownKey, error) {
 	}
 	p.files = check
 	// A key that does not exist makes the package return the keys that it expects.
-	nobody, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
+	unknown, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
 	if err != nil {
 		return nil, err
 	}
 	var known []knownKey
 	for i, name := range p.names() {
 		var wants *knownhosts.KeyError
-		if !errors.As(check(name, nowhere, nobody), &wants) {
+		if !errors.As(check(name, nowhere, unknown), &wants) {
 			continue
 		}
 		for _, k := range wants.Want {
