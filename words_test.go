@@ -40,26 +40,6 @@ var retired = map[string]string{
 	`who gives way`:            "which pod is evicted or preempted",
 }
 
-// pending are files that still have retired words, each with the words.
-var pending = map[string][]string{
-	"imports_test.go":                {"who gives way"},
-	"node/node.go":                   {"driven"},
-	"node/nodenames.go":              {"driven"},
-	"syncloop/admission.go":          {"judged"},
-	"syncloop/mirror/decide.go":      {"buried"}, // with the interface that podconfig implements
-	"syncloop/mirror/mirror.go":      {"buried"},
-	"syncloop/mirror/mirror_test.go": {"buried"},
-	"syncloop/podconfig/config.go":   {"buried", "bury"},
-	"syncloop/podconfig/static.go":   {"buried", "bury"},
-	"syncloop/report.go":             {"mourned"},
-	"syncloop/resize_test.go":        {"judged", "who gives way"},
-	"syncloop/room_test.go":          {"judged", "judgement", "judges"},
-	"syncloop/shutdown_test.go":      {"judges"},
-	"syncloop/static.go":             {"mourned", "namesakes", "bury"},
-	"syncloop/worker.go":             {"mourned"},
-	"syncloop/world_test.go":         {"judges"},
-}
-
 // TestRetiredWords: comments, messages, documents and the names in code keep to the words that a
 // kubelet engineer searches for. A message is a string with a blank in it.
 func TestRetiredWords(t *testing.T) {
@@ -73,12 +53,8 @@ func TestRetiredWords(t *testing.T) {
 	slices.Sort(all)
 	any := regexp.MustCompile(`(?i)\b(` + strings.Join(all, "|") + `)\b`)
 	name := regexp.MustCompile(`(?i)^(` + strings.Join(single, "|") + `)$`)
-	texts, names, documents, used := 0, 0, 0, set{}
+	texts, names, documents := 0, 0, 0
 	report := func(path string, line int, found string) {
-		if word := strings.ToLower(found); slices.Contains(pending[path], word) {
-			used[path+" "+word] = true
-			return
-		}
 		t.Errorf("%s:%d: %q is retired: write %s", path, line, found, instead(found))
 	}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -138,13 +114,6 @@ func TestRetiredWords(t *testing.T) {
 	testutil.Must(t, err)
 	if texts < 10000 || names < 10000 || documents < 100 {
 		t.Errorf("looked at %d comments and messages, %d names and %d documents: there are more", texts, names, documents)
-	}
-	for path, words := range pending {
-		for _, word := range words {
-			if !used[path+" "+word] {
-				t.Errorf("%s is excepted for %q, and does not have it", path, word)
-			}
-		}
 	}
 }
 

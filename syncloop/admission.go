@@ -97,7 +97,7 @@ func (w *worker) hold(o *pod.Observed) string {
 
 // admit applies the allocation manager's decision before the planner runs. It counts when the
 // worker first sees what is on the host: a pod that already runs there is not rejected by a
-// stricter policy or a changed node. Ephemeral containers are judged as they are added.
+// stricter policy or a changed node. Ephemeral containers are admitted as they are added.
 func (w *worker) admit(in *plan.Input) {
 	if !in.Observed.Fresh() {
 		return

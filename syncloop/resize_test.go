@@ -137,7 +137,7 @@ func TestResizeInPlace(t *testing.T) {
 		t.Errorf("after a restart of ours: %q", w.events[events:])
 	}
 
-	// A resize that is requested while no process manages the host is judged and done by the next
+	// A resize that is requested while no process manages the host is decided and done by the next
 	// one.
 	w.down()
 	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "300m", "300m", "100Mi", "100Mi") })
@@ -303,7 +303,7 @@ func TestResizeOfACriticalPod(t *testing.T) {
 	if w.event("Warning ResizeDeferred") {
 		t.Error("the resize was deferred")
 	}
-	w.until("the event of who gives way", func() bool { return w.event("Warning Preempting Preempted in order to admit critical pod") })
+	w.until("the event of the preempted pod", func() bool { return w.event("Warning Preempting Preempted in order to admit critical pod") })
 
 	// It does not fit beside pods that are as critical, even without large.
 	w.resize("other", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "400m", "400m", "100Mi", "100Mi") })

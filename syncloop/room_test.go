@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
-// asks gives the pod a CPU request, and an age, which decides the order of judgement.
+// asks gives the pod a CPU request, and an age, which decides the order of admission.
 func asks(cpu string, born int64) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.CreationTimestamp = metav1.NewTime(time.Unix(born, 0))
@@ -31,8 +31,8 @@ func oneCPU() *admit.Node {
 // takes no room, one that has ended frees its room, and a restart changes neither.
 func TestRoomOnTheNode(t *testing.T) {
 	w := newParallelWorld(t)
-	w.judges = oneCPU()
-	// All of them are created before the node is up: it judges the oldest first.
+	w.admitting = oneCPU()
+	// All of them are created before the node is up: it admits the oldest first.
 	w.api.create(with(newPod("second"), asks("600m", 200)))
 	w.api.create(with(newPod("third"), asks("300m", 300)))
 	w.api.create(with(newPod("first"), asks("600m", 100)))
@@ -51,13 +51,13 @@ func TestRoomOnTheNode(t *testing.T) {
 	check()
 	w.wantEvent("Warning OutOfcpu " + why)
 	w.down()
-	w.judges.Allocatable[v1.ResourceCPU] = resource.MustParse("500m") // running pods are not judged again
+	w.admitting.Allocatable[v1.ResourceCPU] = resource.MustParse("500m") // running pods are not admitted again
 	w.up()
 	w.untilSettled("first")
 	w.untilSettled("third")
 	check()
 	w.down()
-	w.judges = oneCPU()
+	w.admitting = oneCPU()
 	w.up()
 	w.untilSettled("first")
 	w.api.create(with(newPod("fourth"), asks("200m", 400)))
@@ -74,7 +74,7 @@ func TestRoomOnTheNode(t *testing.T) {
 // A critical pod starts in place of another one, after that one has ended.
 func TestRoomForACriticalPod(t *testing.T) {
 	w := newParallelWorld(t)
-	w.judges = oneCPU()
+	w.admitting = oneCPU()
 	w.up()
 	w.createReady(with(newPod("plain"), asks("600m", 100)))
 	w.createReady(with(with(newPod("critical"), asks("800m", 200)), func(p *v1.Pod) {
@@ -114,11 +114,11 @@ func critical(p *v1.Pod) {
 	p.Spec.Priority = &n
 }
 
-// Two pods that arrive together are judged one after the other: the critical one preempts the
+// Two pods that arrive together are admitted one after the other: the critical one preempts the
 // other, whichever worker comes first.
 func TestRoomForACriticalPodOfTheSameBatch(t *testing.T) {
 	w := newParallelWorld(t)
-	w.judges = oneCPU()
+	w.admitting = oneCPU()
 	w.api.create(with(with(newPod("a-critical"), asks("800m", 200)), critical)) // its worker comes first
 	w.api.create(with(newPod("plain"), asks("600m", 100)))
 	w.up()
@@ -146,7 +146,7 @@ func TestRoomForACriticalPodOfTheSameBatch(t *testing.T) {
 // arrive meanwhile are treated as if they came after its end, as by a kubelet.
 func TestRoomWhileAVictimEnds(t *testing.T) {
 	w := newParallelWorld(t)
-	w.judges = oneCPU()
+	w.admitting = oneCPU()
 	w.up()
 	w.createReady(with(slow("victim"), asks("900m", 100)))
 	w.api.create(with(with(newPod("critical"), asks("500m", 200)), critical))
@@ -178,7 +178,7 @@ func TestRoomWhileAVictimEnds(t *testing.T) {
 // wait for that.
 func TestLabelsAreReReadAside(t *testing.T) {
 	w := newParallelWorld(t)
-	w.judges = oneCPU()
+	w.admitting = oneCPU()
 	asked, answer := make(chan struct{}, 10), make(chan bool)
 	w.reread = func(ctx context.Context) (admit.Node, error) {
 		asked <- struct{}{}

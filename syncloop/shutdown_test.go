@@ -90,7 +90,7 @@ func (w *world) untilFailed(name, reason, message string) {
 // controllers to see, except static pods, which no controller recreates.
 func TestShutdownOfTheMachine(t *testing.T) {
 	w := newParallelWorld(t)
-	w.manifests, w.judges = t.TempDir(), oneCPU()
+	w.manifests, w.admitting = t.TempDir(), oneCPU()
 	w.up()
 	w.write("static.yaml", newPod("static"), "")
 	w.api.create(newPod("web"))

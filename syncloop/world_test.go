@@ -61,9 +61,9 @@ type world struct {
 	claims volume.Claims
 	// manifests is the directory of static pods; empty: the node has none.
 	manifests string
-	judges    *admit.Node // nil: the node takes every pod
+	admitting *admit.Node // nil: the node takes every pod
 	reread    func(context.Context) (admit.Node, error)
-	goingDown atomic.Bool // the host, as judges has it
+	goingDown atomic.Bool // the host, as admitting has it
 	// allocatable of the node; empty: unknown.
 	allocatable v1.ResourceList
 	// userNamespaces: the runtime supports user namespaces.
@@ -388,9 +388,9 @@ func (w *world) build() (*node, error) {
 		UserNamespaces: func(string) bool { return w.userNamespaces },
 		NodeName:       "node", Policy: w.policy, RuntimeName: "containerd", ContainerLogsDir: filepath.Join(w.dir, "links"),
 	}
-	if w.judges != nil {
+	if w.admitting != nil {
 		c.Node = func() admit.Node {
-			n := *w.judges
+			n := *w.admitting
 			n.GoingDown = w.goingDown.Load()
 			return n
 		}

@@ -61,7 +61,7 @@ this node before, and runs its static pods meanwhile.`,
 				if cfg == nil {
 					cfg = c
 				} else if !equality.Semantic.DeepEqual(cfg.HostObjects, c.HostObjects) {
-					klog.FromContext(ctx).Info("hostObjects has changed: restart bowline to apply it", "file", file)
+					klog.FromContext(ctx).Error(nil, "Ignored a change of hostObjects; restart bowline to apply it", "file", file)
 				}
 				all.FromFile(fleet.ByName(c))
 			})

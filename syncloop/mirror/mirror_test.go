@@ -71,14 +71,14 @@ func TestDecide(t *testing.T) {
 		{name: "none while the old one ends", static: pods(static("a", "2")), ending: "a"},
 		{name: "two of one name", static: pods(static("a", "1"), static("a", "2")), want: []string{"make a of 1"}},
 		{name: "two of one name, the second is shown", static: pods(static("a", "1"), static("a", "2")), mirrors: pods(mirrored("a", "m", "2"))},
-		{name: "put back", static: pods(static("a", "1")), mirrors: pods(mirrored("a", "buried", "1")), want: []string{"delete buried, make a of 1"}},
+		{name: "put back", static: pods(static("a", "1")), mirrors: pods(mirrored("a", "forgotten", "1")), want: []string{"delete forgotten, make a of 1"}},
 		{name: "several", static: pods(static("a", "1"), static("b", "2")), mirrors: pods(mirrored("b", "m", "2"), mirrored("c", "n", "3")),
 			want: []string{"make a of 1", "delete n"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
 			for _, a := range decide(input{static: tc.static, mirrors: tc.mirrors, complete: !tc.incomplete,
-				forgotten: func(mirror types.UID) bool { return mirror == "buried" },
+				forgotten: func(mirror types.UID) bool { return mirror == "forgotten" },
 				ending:    func(_, name string) bool { return name == tc.ending },
 				alive:     func(types.UID) bool { return !tc.dead },
 				withheld:  func(a map[string]string) bool { return a[pod.AnnotationMirror] == tc.withheld }}) {

@@ -61,7 +61,7 @@ func (t faultLog) fault(ctx context.Context, about, reason, message string) {
 	if !report {
 		return
 	}
-	klog.FromContext(ctx).Info(message)
+	klog.FromContext(ctx).Error(nil, "Failed to read static pods", "from", about, "reason", reason, "message", message)
 	t.event(reason, message)
 }
 
