@@ -620,7 +620,7 @@ func (w *world) untilSettled(name string) {
 	w.t.Helper()
 	w.until("pod "+name+" is settled", func() bool {
 		r, ok := w.node.loop.Why(namespace, name)
-		return ok && len(r.InFlight) == 0 && r.Reason == "every container is as it should be"
+		return ok && len(r.InFlight) == 0 && r.Reason == "all containers match the spec"
 	})
 }
 

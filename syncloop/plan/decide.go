@@ -73,7 +73,7 @@ func (d *decision) syncing() pod.Phase {
 		d.prefetchMains()
 	}
 	if d.reason == "" {
-		d.note("every container is as it should be")
+		d.note("all containers match the spec")
 	}
 	return pod.Syncing
 }

@@ -152,7 +152,7 @@ for try in $(seq 60); do
 	"auth can-i "*) [ "$(head -n 1 "$out" | cut -d' ' -f1)" != no ] || code=0 ;;
 	"get csr "*) [ -s "$out" ] || code=1 ;;
 	"bowline host list") grep -q ' Up .* NodeReady' "$out" || code=1 ;;
-	"bowline why "*) grep -q 'as it should be' "$out" || code=1 ;;
+	"bowline why "*) grep -q 'all containers match the spec' "$out" || code=1 ;;
 	esac
 	[ "$code" != 0 ] || break
 	case "$*" in
