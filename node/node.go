@@ -281,7 +281,7 @@ type start func(name string, run func(context.Context) error)
 
 // startCluster starts what concerns the API server and the node's own objects.
 func (n *Node) startCluster(part start) {
-	part("first answer of the API server", func(ctx context.Context) error {
+	part("API server", func(ctx context.Context) error {
 		err := n.cluster.WaitForAPIServer(ctx, n.name, n.runtime)
 		if err == nil {
 			<-ctx.Done()
@@ -300,7 +300,7 @@ func (n *Node) startCluster(part start) {
 		return watchImages(ctx, n.pulled, n.runtime.ListImages, n.node.SetImages)
 	})
 	part("witnesses of the cluster", n.cluster.AfterReady(n.identity.Run))
-	part("statuses after an outage", func(ctx context.Context) error {
+	part("status resync", func(ctx context.Context) error {
 		return catchUp(ctx, n.apiBack, n.cluster.Client.CoreV1(), n.name, n.parts.status.Reconcile)
 	})
 	if n.serving != nil {
@@ -314,11 +314,11 @@ func (n *Node) startHost(part start) {
 		return n.held.Keep(ctx, ownership.Callbacks{Lost: n.lost, Reacquired: n.reacquired})
 	})
 	part("clock", n.clock.watch)
-	part("facts of the host", func(ctx context.Context) error { return n.seen.run(ctx, n.follow) })
+	part("host facts", func(ctx context.Context) error { return n.seen.run(ctx, n.follow) })
 	part("pod network", func(ctx context.Context) error { return n.podNetwork.deliver(ctx, n.runtime.UpdateRuntimeConfig) })
-	part("cgroups of the classes of service", n.parts.qos.Run)
+	part("QoS cgroups", n.parts.qos.Run)
 	part("garbage collection", n.parts.sweeper.Run)
-	part("garbage collection of images", n.parts.imageGC.Run)
+	part("image garbage collection", n.parts.imageGC.Run)
 	part("container logs", n.parts.logs.Run)
 	part("eviction", n.parts.eviction.Run)
 	part("orphaned shims", n.shims.run)

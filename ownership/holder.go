@@ -98,7 +98,7 @@ func (h *Holder) Keep(ctx context.Context, on Callbacks) error {
 			// In a goroutine, so that a claim that is lost meanwhile is noticed at once.
 			claim := h.Claim
 			writing.Add(1)
-			budget.From(ctx).Go("write what is known of the cluster", func() {
+			budget.From(ctx).Go("record cluster identity", func() {
 				defer writing.Done()
 				err := budget.ErrPanicked
 				defer func() { l.done <- err }()

@@ -202,7 +202,7 @@ func (n *Node) Run(ctx context.Context) error {
 	var all errgroup.Group
 	for _, part := range parts {
 		all.Go(func() error {
-			defer budget.From(ctx).Recover("keep the node")
+			defer budget.From(ctx).Recover("node controller")
 			defer cancel() // when one ends, the others are stopped
 			if err := part(ctx); ctx.Err() == nil {
 				return err // later errors are a result of the stop

@@ -205,7 +205,7 @@ func (l *Listener) listen(ctx context.Context) error {
 		ended <- l.take(ctx, listener)
 	})
 	look := func() {
-		defer l.cfg.Budget.Recover("the look at who answers on the host")
+		defer l.cfg.Budget.Recover("exposure check")
 		looked <- l.look(ctx)
 	}
 	both.Go(look)

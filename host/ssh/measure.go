@@ -26,7 +26,7 @@ func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (hos
 			dir = path.Join(root, full)
 			limit, usage = machine.CgroupMemoryFiles(version)
 		}
-		const what = "what the host has left"
+		const what = "free resources of the host"
 		var m host.Measured
 		if err := h.read(ctx, "read", what, h.whole(what, shell.Request{Script: scriptMeasure, Args: append([]string{root, dir, limit, usage}, paths...)}),
 			func(stdout []byte) (err error) {
