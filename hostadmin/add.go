@@ -149,7 +149,7 @@ func (e *Editor) Add(ctx context.Context, r Request) error {
 	if err != nil {
 		return fmt.Errorf("make the Host %s: %w", r.Name, err)
 	}
-	e.step("The Host %s is made.", r.Name)
+	e.step("The Host %s is created.", r.Name)
 	if err := errors.Join(e.own(ctx, secret, made), e.ownRights(ctx, &r, made)); err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func (e *Editor) login(ctx context.Context, m Machine, r *Request, u endpoint.UR
 	}
 	err = m.Try(ctx, key, pins)
 	if err == nil {
-		e.step("%s takes the key.", u.Host)
+		e.step("%s accepts the key.", u.Host)
 		return nil
 	}
 	var refused *endpoint.AuthError
@@ -320,6 +320,6 @@ func (e *Editor) login(ctx context.Context, m Machine, r *Request, u endpoint.UR
 	if err := m.Try(ctx, key, pins); err != nil {
 		return fmt.Errorf("the key is still refused: sshd may read another file (sshd -T | grep -i authorizedkeysfile), or reject the permissions of this one (journalctl -u ssh); fix that, and run the command again: %w", err)
 	}
-	e.step("%s takes the key.", u.Host)
+	e.step("%s accepts the key.", u.Host)
 	return nil
 }
