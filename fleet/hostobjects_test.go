@@ -88,8 +88,8 @@ func TestReportWithoutNode(t *testing.T) {
 func TestReleaseOfAnother(t *testing.T) {
 	client := kubernetesfake.NewClientset(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", UID: "ours"}})
 	for file, want := range map[string]string{
-		`{"clusterUID": "theirs", "nodeName": "box"}`: "not of the cluster ours",
-		`{"clusterUID": "ours", "nodeName": "other"}`: `not "box"`,
+		`{"clusterUID": "theirs", "nodeName": "box"}`: "not to cluster ours",
+		`{"clusterUID": "ours", "nodeName": "other"}`: `not to node "box"`,
 	} {
 		rt := fake.Run(t, fake.Config{})
 		root := t.TempDir()

@@ -22,7 +22,7 @@ type usage struct {
 // parseDF parses the output of df -P -k or df -P -i for one path. Device and mount point may
 // contain spaces; only numbers stand between them.
 func parseDF(out string) (usage, error) {
-	bad := fmt.Errorf("df said %.200q", out)
+	bad := fmt.Errorf("cannot parse df output %.200q", out)
 	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
 	if len(lines) != 2 {
 		return usage{}, bad

@@ -86,7 +86,7 @@ func ready(status *runtimeapi.RuntimeStatus) bool {
 func checkNetwork(see service, status *runtimeapi.RuntimeStatus, c cni) Line {
 	cond := condition(status, runtimeapi.NetworkReady)
 	if cond == nil {
-		return Line{Warning, Network, "the runtime does not report whether its network is ready", "look at it by hand"}
+		return Line{Warning, Network, "the runtime does not report whether its network is ready", "check it manually"}
 	}
 	var missing []string
 	for _, p := range c.plugins {

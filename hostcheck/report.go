@@ -91,5 +91,5 @@ func ok(subject, format string, args ...any) Line {
 
 // unknown is the line of a check that failed although the machine answers.
 func unknown(subject string, err error) Line {
-	return Line{Warning, subject, "could not be checked: " + err.Error(), "look at it by hand"}
+	return Line{Warning, subject, "could not be checked: " + err.Error(), "check it manually"}
 }

@@ -49,7 +49,7 @@ func checkRights(r rights) Line {
 		return ok(Rights, "%s", who)
 	}
 	if r.local {
-		return Line{Failure, Rights, "this process is of " + who + ", but mounts and cgroups need root", "run it as root:\nsudo bowline …"}
+		return Line{Failure, Rights, "this process runs as " + who + ", but mounts and cgroups need root", "run it as root:\nsudo bowline …"}
 	}
 	var lacks, fix []string
 	if !r.sudo {

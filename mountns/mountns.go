@@ -52,7 +52,7 @@ func ServedBy(ctx context.Context, socket string) (int, error) {
 	err = raw.Control(func(fd uintptr) { peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	switch {
 	case err != nil || peerErr != nil:
-		return 0, fmt.Errorf("who serves %s: %w", socket, errors.Join(err, peerErr))
+		return 0, fmt.Errorf("find the process that serves %s: %w", socket, errors.Join(err, peerErr))
 	case peer.Pid == 0:
 		return 0, fmt.Errorf("cannot see the process that serves %s: the pod needs hostPID", socket)
 	}

@@ -135,15 +135,15 @@ func exposedCondition(address string, err error) provider.Condition {
 	case errors.As(err, &not):
 		c.Reason, c.Message = not.Reason, not.Error()
 	case errors.Is(err, relisten.ErrUnknown):
-		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "NotLooked", "the host listens, and "+err.Error()
+		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "NotLooked", "the host listens; "+err.Error()
 	case errors.Is(err, host.ErrUnreachable):
 		// Same message for the whole outage, so that the condition does not change.
-		c.Reason, c.Message = "Unreachable", "the host does not listen on "+address+" before it is reached, and held, again"
+		c.Reason, c.Message = "Unreachable", "the link is down"
 	default:
 		c.Reason, c.Message = "NotListening", err.Error()
 	}
 	if c.Status == v1.ConditionFalse {
-		c.Message += " (pods run on; kubectl logs, exec and port-forward do not reach them meanwhile)"
+		c.Message += " (pods keep running; kubectl logs, exec and port-forward do not work)"
 	}
 	return c
 }

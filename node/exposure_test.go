@@ -118,8 +118,8 @@ func TestExposedCondition(t *testing.T) {
 		words  []string
 	}{
 		{nil, v1.ConditionTrue, "Listening", []string{at}},
-		{fmt.Errorf("box: %w", ssh.NotListened(at, syscall.ECONNREFUSED)), v1.ConditionFalse, ssh.LoopbackOnly, []string{"GatewayPorts clientspecified", "systemctl reload ssh", "pods run on"}},
-		{fmt.Errorf("down for 3 s: %w", host.ErrUnreachable), v1.ConditionFalse, "Unreachable", []string{at, "pods run on"}},
+		{fmt.Errorf("box: %w", ssh.NotListened(at, syscall.ECONNREFUSED)), v1.ConditionFalse, ssh.LoopbackOnly, []string{"GatewayPorts clientspecified", "systemctl reload ssh", "pods keep running"}},
+		{fmt.Errorf("down for 3 s: %w", host.ErrUnreachable), v1.ConditionFalse, "Unreachable", []string{"the link is down", "pods keep running"}},
 		{fmt.Errorf("%w: late", relisten.ErrUnknown), v1.ConditionUnknown, "NotLooked", []string{"late"}},
 		{errors.New("odd"), v1.ConditionFalse, "NotListening", []string{"odd"}},
 	} {

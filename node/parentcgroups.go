@@ -61,7 +61,7 @@ func podsShare(cfg *config.Host, f *host.Facts) (spec.PodsShare, error) {
 				share.MemoryBytes -= q.Value()
 			}
 			if share.MilliCPU <= 0 || share.MemoryBytes <= 0 {
-				return share, fmt.Errorf("systemReserved and kubeReserved leave the pods no %s of what the machine has; reserve less", name)
+				return share, fmt.Errorf("systemReserved and kubeReserved exceed the host's %s", name)
 			}
 		}
 	}

@@ -58,7 +58,7 @@ func List(ctx context.Context, m host.Host, rootDir string) (Listing, error) {
 		err = fmt.Errorf("it ended with %d: %s", res.ExitCode, strings.TrimSpace(string(res.Stderr)))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list what is on the machine: %w", err)
+		return nil, fmt.Errorf("list host state: %w", err)
 	}
 	return parseListing(string(res.Stdout)), nil
 }

@@ -160,13 +160,13 @@ func (r *Release) claim(ctx context.Context) error {
 	id, known := Whose(file, r.running)
 	switch {
 	case known && r.NodeName != "" && r.NodeName != id.NodeName:
-		return fmt.Errorf("this host is %s, and not %q (--node-name)", id, r.NodeName)
+		return fmt.Errorf("host belongs to %s, not to node %q (--node-name)", id, r.NodeName)
 	case known && r.Cluster != nil:
 		switch ours, err := r.Cluster.Has(ctx, file, id, r.running); {
 		case err != nil:
 			return err
 		case !ours:
-			return fmt.Errorf("this host is %s, and not of the %s", id, cluster.Name(r.Cluster.Witnesses))
+			return fmt.Errorf("host belongs to %s, not to %s", id, cluster.Name(r.Cluster.Witnesses))
 		}
 	case !known && r.Kubeconfig != "" && r.NodeName == "":
 		return errors.New("the host has no record of a node: set --node-name, or omit --kubeconfig")

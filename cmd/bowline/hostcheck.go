@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/hostcheck"
 )
 
-// errSaid makes the program exit with status 1 and no message: all has been printed.
-var errSaid = errors.New("said")
+// errReported makes the program exit with status 1 and no message: all has been printed.
+var errReported = errors.New("reported")
 
 func hostCheckCommand() *cobra.Command {
 	var flags hostFlags
@@ -54,7 +54,7 @@ The exit status is 0 when there is no failure, and 1 otherwise.`,
 					return cfg, err
 				}
 				if exposure != "" {
-					return nil, errors.New("--kubelet-exposure: a Host says it itself")
+					return nil, errors.New("--kubelet-exposure: the Host object sets it")
 				}
 				if given := sshFlags(c); len(given) > 0 {
 					return nil, fmt.Errorf("%s: only for ssh:// endpoints; a Host object has its own", strings.Join(given, ", "))
@@ -77,7 +77,7 @@ The exit status is 0 when there is no failure, and 1 otherwise.`,
 				return err
 			}
 			if !report.Fit {
-				return errSaid
+				return errReported
 			}
 			return nil
 		},

@@ -40,7 +40,7 @@ func TestHostCheckRefuses(t *testing.T) {
 		{[]string{"/run/c.sock", "--root-directory", "kubelet"}, "--root-directory"},
 	} {
 		out, err := check(t, c.args...)
-		if err == nil || errors.Is(err, errSaid) || !strings.Contains(err.Error(), c.want) || out != "" {
+		if err == nil || errors.Is(err, errReported) || !strings.Contains(err.Error(), c.want) || out != "" {
 			t.Errorf("%v: %q, %v", c.args, out, err)
 		}
 	}
@@ -53,11 +53,11 @@ func TestHostCheck(t *testing.T) {
 	if bad := json.Unmarshal([]byte(out), &r); bad != nil {
 		t.Fatalf("%v: %s", bad, out)
 	}
-	if r.Endpoint != "unix://"+rt.Socket || len(r.Lines) == 0 || r.Fit != (err == nil) || err != nil && !errors.Is(err, errSaid) {
+	if r.Endpoint != "unix://"+rt.Socket || len(r.Lines) == 0 || r.Fit != (err == nil) || err != nil && !errors.Is(err, errReported) {
 		t.Errorf("got %s, %v", out, err)
 	}
 	out, err = check(t, rt.Socket+".not")
-	if !errors.Is(err, errSaid) || !strings.Contains(out, "there is no socket") || strings.Contains(out, "\033") {
+	if !errors.Is(err, errReported) || !strings.Contains(out, "there is no socket") || strings.Contains(out, "\033") {
 		t.Errorf("got %s, %v", out, err)
 	}
 }

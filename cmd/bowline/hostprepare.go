@@ -70,7 +70,7 @@ failure, and 1 otherwise.`,
 				}
 			}
 			if err == nil && report != nil && !report.Fit {
-				return errSaid
+				return errReported
 			}
 			return err
 		},

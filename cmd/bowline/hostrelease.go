@@ -58,7 +58,7 @@ status is 0 when nothing of Bowline is left, and 1 otherwise.`,
 			say("\n" + release.Text(done.Changes))
 			if len(done.Left) > 0 {
 				say("Left of Bowline:\n  " + strings.Join(done.Left, "\n  "))
-				return errSaid
+				return errReported
 			}
 			say("Nothing of Bowline is left. The pulled images stay in the runtime (crictl rmi --prune removes them).")
 			return nil

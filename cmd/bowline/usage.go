@@ -23,7 +23,7 @@ func explain(to io.Writer, as string, err error) int {
 	if err == nil {
 		return 0
 	}
-	if errors.Is(err, errSaid) {
+	if errors.Is(err, errReported) {
 		return 1
 	}
 	for _, one := range each(err) {

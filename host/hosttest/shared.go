@@ -83,7 +83,7 @@ func testSharedType(t *testing.T, m *machine) {
 	m.run(t, "ln", "-s", d+"/shown", d+"/x:/r")
 	for _, options := range [][]string{{"bind"}, {"noatime,rbind"}} {
 		err := m.h.Mount(ctx, host.Mount{Source: d + "/x:/r", Target: d + "/target", Type: "nfs", Options: options})
-		if err == nil || !strings.Contains(err.Error(), "not of the type nfs") {
+		if err == nil || !strings.Contains(err.Error(), "instead of nfs") {
 			t.Errorf("%q: %v", options, err)
 		}
 		list, err := m.h.ListMounts(ctx, d)

@@ -109,7 +109,7 @@ func ofType(m host.Mount, before share, done bool) error {
 	if err := unix.Unmount(now.real, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount %s, which is not of the type %s: %w", m.Target, m.Type, err)
 	}
-	return fmt.Errorf("mount on %s: what was mounted is not of the type %s, but of the host's own %s, and was taken away", m.Target, m.Type, now.top.FSType)
+	return fmt.Errorf("mount on %s: mounted %s instead of %s; unmounted it", m.Target, now.top.FSType, m.Type)
 }
 
 // unmountShared returns false if target is not a network file system. A dead server delays it by

@@ -46,7 +46,7 @@ type Config struct {
 }
 
 // ErrUnknown reports that Check had no result.
-var ErrUnknown = errors.New("not checked yet whether connections from outside reach it")
+var ErrUnknown = errors.New("not tested")
 
 const (
 	firstWait   = time.Second

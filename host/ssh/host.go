@@ -53,7 +53,7 @@ type Config struct {
 
 func (c *Config) complete() error {
 	if c.Name == "" {
-		return errors.New("a machine without a name")
+		return errors.New("host name is empty")
 	}
 	if c.Transport == nil {
 		return fmt.Errorf("%s: no transport", c.Name)

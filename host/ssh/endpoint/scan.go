@@ -40,7 +40,7 @@ func Scan(ctx context.Context, address string, dial func(ctx context.Context, ne
 		keys = append(keys, key)
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("scan %s: the server has no host key of a type that is taken; it offers %v", address, offers)
+		return nil, fmt.Errorf("scan %s: no supported host key type; the server offers %v", address, offers)
 	}
 	return keys, nil
 }

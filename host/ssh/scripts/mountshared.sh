@@ -20,7 +20,7 @@ if [ "$after" -gt "$before" ]; then
 	# Private first: otherwise the unmount propagates to the source of a bind mount.
 	mount --make-rprivate -- "$real"
 	umount -l -- "$real"
-	fail "what was mounted is not of the type $type, but of the host's own ${top%% *}, and was taken away"
+	fail "mounted ${top%% *} instead of $type; unmounted it"
 fi
 [ "$code" = 0 ] || exit "$code"
 fail "nothing of the type $type is mounted"

@@ -88,7 +88,7 @@ func (r *Request) complete() error {
 		return errors.New("shell: a request without a time limit")
 	}
 	if r.Inside && (r.Foreign || bytes.IndexByte(r.Stdin, 0) >= 0 || bytes.HasSuffix(r.Stdin, []byte("\n"))) {
-		return errors.New("shell: what runs inside is ours, and its input is text that ends in no newline")
+		return errors.New("shell: an inside request takes text input without a final newline")
 	}
 	if len(r.Stdin) > MaxStdin {
 		return fmt.Errorf("shell: %d bytes of standard input; at most %d", len(r.Stdin), MaxStdin)
