@@ -100,11 +100,12 @@ var shared = map[string]string{
 const (
 	clock   = module + "/wall"
 	logonce = module + "/logonce"
+	hints   = module + "/hint"
 )
 
-// everywhere may be imported where a rule bans the whole module, unless the rule names it: one
-// package only concerns time, the other only what was logged before.
-var everywhere = []string{clock, logonce}
+// everywhere may be imported where a rule bans the whole module, unless the rule names it: these
+// packages only concern time, what was logged before, and the remedy for an error.
+var everywhere = []string{clock, logonce, hints}
 
 // TestImports: a part of syncloop is a directory below it. Parts do not import each other, so that
 // each can be read alone.
