@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -78,7 +79,7 @@ func validateHostKeys(p *field.Path, s *SSH) field.ErrorList {
 	var errs field.ErrorList
 	for i, key := range s.HostKeys {
 		if err := endpoint.CheckHostKey(key); err != nil {
-			errs = append(errs, field.Invalid(p.Child("hostKeys").Index(i), key, err.Error()))
+			errs = append(errs, field.Invalid(p.Child("hostKeys").Index(i), key, hint.Text(err)))
 		}
 	}
 	return errs
@@ -91,7 +92,7 @@ func validateJumps(p *field.Path, s *SSH) field.ErrorList {
 	}
 	for i, j := range Way(s.Jumps) {
 		if err := j.Check(); err != nil {
-			errs = append(errs, field.Invalid(p.Child("jumps").Index(i), j.String(), err.Error()))
+			errs = append(errs, field.Invalid(p.Child("jumps").Index(i), j.String(), hint.Text(err)))
 		}
 	}
 	return errs
@@ -103,7 +104,7 @@ func validateEndpoint(p *field.Path, raw string) field.ErrorList {
 	if strings.HasPrefix(raw, "ssh://") {
 		u, err := endpoint.Parse(raw)
 		if err != nil {
-			return field.ErrorList{field.Invalid(p, raw, err.Error())}
+			return field.ErrorList{field.Invalid(p, raw, hint.Text(err))}
 		}
 		return machinePath(p, u.Socket)
 	}

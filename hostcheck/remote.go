@@ -1,6 +1,7 @@
 package hostcheck
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/bowline-k8s/bowline/hint"
 	sshhost "github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
@@ -38,7 +40,7 @@ func (w *remoteWay) come(ctx context.Context, r *Report) bool {
 	}
 	l, err := link.New(link.Config{Target: w.target})
 	if err != nil {
-		r.add(Line{Failure, Login, err.Error(), "correct the endpoint"})
+		r.add(Line{Failure, Login, err.Error(), cmp.Or(hint.Of(err), "correct the endpoint")})
 		return false
 	}
 	w.link, w.ended = l, make(chan struct{})

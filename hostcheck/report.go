@@ -1,8 +1,11 @@
 package hostcheck
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // Level is the severity of a Line.
@@ -91,5 +94,5 @@ func ok(subject, format string, args ...any) Line {
 
 // unknown is the line of a check that failed although the machine answers.
 func unknown(subject string, err error) Line {
-	return Line{Warning, subject, "could not be checked: " + err.Error(), "check it manually"}
+	return Line{Warning, subject, "could not be checked: " + err.Error(), cmp.Or(hint.Of(err), "check it manually")}
 }

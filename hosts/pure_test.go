@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
@@ -304,7 +305,7 @@ func TestStatus(t *testing.T) {
 		if ready == nil || ready.Status != c.status || ready.Reason != c.reason || !strings.Contains(ready.Message, c.message) || ready.ObservedGeneration != 4 || st.ObservedGeneration != 4 {
 			t.Errorf("%s: %+v", name, ready)
 		}
-		if c.report != nil && c.report.Err != nil && st.LastError != c.report.Err.Error() {
+		if c.report != nil && c.report.Err != nil && st.LastError != hint.Text(c.report.Err) {
 			t.Errorf("%s: the last error is %q", name, st.LastError)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/drain"
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 const (
@@ -153,7 +154,7 @@ func (s *Source) blocked(name string) string {
 	case !ok:
 		return ""
 	case r.Err != nil:
-		return r.Err.Error()
+		return hint.Text(r.Err)
 	case r.Link != nil && !r.Link.Up:
 		return r.Link.Message
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // Reasons of a Host's condition Ready. While the node is not Ready, the reason of the node's own
@@ -67,11 +68,11 @@ func statusOf(h *v1alpha1.Host, v *notReady, wanted *config.Host, r *Report, now
 		ready.Reason, ready.Message = ReasonChanged, "the Host was changed: restarting its driver; the containers on the host keep running"
 	case !r.Quarantined.IsZero():
 		ready.Reason = ReasonQuarantined
-		ready.Message = fmt.Sprintf("the host is quarantined until %s: %v", r.Quarantined.UTC().Format(time.RFC3339), r.Err)
+		ready.Message = fmt.Sprintf("the host is quarantined until %s: %s", r.Quarantined.UTC().Format(time.RFC3339), hint.Text(r.Err))
 	case errors.As(r.Err, &other):
-		ready.Reason, ready.Message = ReasonOtherMachine, r.Err.Error()
+		ready.Reason, ready.Message = ReasonOtherMachine, hint.Text(r.Err)
 	case r.Err != nil:
-		ready.Reason, ready.Message = ReasonFailed, r.Err.Error()
+		ready.Reason, ready.Message = ReasonFailed, hint.Text(r.Err)
 	case r.NodeName == "":
 		ready.Reason, ready.Message = ReasonStarting, "acquiring the host"
 	case !r.Ready:
@@ -93,7 +94,7 @@ func statusOf(h *v1alpha1.Host, v *notReady, wanted *config.Host, r *Report, now
 // of the driver before it, except for conditions that hold only for the moment.
 func observed(st *v1alpha1.HostStatus, h *v1alpha1.Host, r *Report, now time.Time) {
 	if r.Err != nil {
-		st.LastError = short(r.Err.Error())
+		st.LastError = short(hint.Text(r.Err))
 	}
 	st.Runtime = h.Status.Runtime
 	if r.RuntimeName != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // validate returns the config that h is to be managed by, or the reason why it is refused. Both are
@@ -18,7 +19,7 @@ import (
 func (s *Source) validate(ctx context.Context, h *v1alpha1.Host) (*config.Host, *notReady, error) {
 	cfg, err := Translate(h, s.cfg.Template, s.cfg.Namespace, s.cfg.Kubeconfig)
 	if err != nil {
-		return nil, notReadyf(ReasonInvalid, "%v", err), nil
+		return nil, notReadyf(ReasonInvalid, "%s", hint.Text(err)), nil
 	}
 	if s.cfg.Shard != nil && !remote(h) {
 		return nil, notReadyf(ReasonInvalid, "spec.endpoint: %s is a socket of the machine that runs Bowline, which differs between replicas; use an ssh:// endpoint, or remove hostObjects.replicas from the configuration", h.Spec.Endpoint), nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/hosts"
 )
 
@@ -33,7 +34,7 @@ func (n *Node) Report(cfg *config.Host) hosts.Report {
 			// Same message for the whole outage: each change is one write.
 			r.Link.Message = fmt.Sprintf("ssh: no connection to %s since %s", n.host.Address, state.Since.UTC().Format(time.RFC3339))
 			if state.Err != nil {
-				r.Link.Message += ": " + state.Err.Error()
+				r.Link.Message += ": " + hint.Text(state.Err)
 			}
 		}
 	}

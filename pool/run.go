@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 const (
@@ -246,10 +247,10 @@ func (p *Pool) note(ctx context.Context, e ending) (failed bool) {
 func (m *member) logFailure(log klog.Logger) {
 	in := time.Until(m.due).Round(100 * time.Millisecond)
 	if m.state.Phase == Failed {
-		log.Error(m.state.Err, "Failed to manage the host, will retry", "host", m.name, "in", in)
+		log.Error(m.state.Err, "Failed to manage the host, will retry", hint.With(m.state.Err, "host", m.name, "in", in)...)
 		return
 	}
-	log.Error(m.state.Err, "Quarantined the host, will retry", "host", m.name, "in", in, "quarantines", m.state.Quarantines)
+	log.Error(m.state.Err, "Quarantined the host, will retry", hint.With(m.state.Err, "host", m.name, "in", in, "quarantines", m.state.Quarantines)...)
 	var panicked *PanicError
 	if errors.As(m.state.Err, &panicked) {
 		log.Error(nil, "Recovered the driver's panic", "host", m.name, "stack", string(panicked.Stack))

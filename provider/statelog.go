@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/logonce"
 )
 
@@ -29,7 +30,7 @@ func (s *stateLog) note(ctx context.Context, err error) {
 	switch {
 	case !changed:
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "Failed, will retry", "operation", s.what)
+		klog.FromContext(ctx).Error(err, "Failed, will retry", hint.With(err, "operation", s.what)...)
 	default:
 		klog.FromContext(ctx).Info("Recovered", "operation", s.what)
 		if s.again != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
@@ -105,7 +106,7 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 	}
 	out.Err, out.Reason = j.words(err), j.reason(err)
 	if ctx.Err() == nil {
-		log.Error(err, "Operation failed", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "reason", out.Reason)
+		log.Error(err, "Operation failed", hint.With(err, "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "reason", out.Reason)...)
 		j.record(out, err)
 	}
 	return out
@@ -126,7 +127,7 @@ func (j *job) uncut(err error) string {
 	case errors.As(err, &r) && (r.reason == "CreateContainerError" || r.reason == "RunContainerError"):
 		return message
 	}
-	return err.Error()
+	return hint.Text(err)
 }
 
 // reason returns the waiting reason that the error carries, or else that of the operation.

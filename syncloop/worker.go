@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
@@ -318,7 +319,7 @@ func (w *worker) refresh(ctx context.Context, now time.Time) {
 			w.inbox.put(func(m *mail) { m.unwritten = true })
 			return
 		case err != nil:
-			w.loop.event(p, "", v1.EventTypeWarning, "FailedMount", err.Error())
+			w.loop.event(p, "", v1.EventTypeWarning, "FailedMount", hint.Text(err))
 		}
 		w.inbox.put(func(m *mail) { m.refreshed = &err })
 	}()

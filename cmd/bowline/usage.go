@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -18,7 +19,7 @@ type usageError struct{ what, see string }
 
 func (e *usageError) Error() string { return e.what }
 
-// explain prints an error for the user and returns the exit status.
+// explain prints an error for the user, with its hint below, and returns the exit status.
 func explain(to io.Writer, as string, err error) int {
 	if err == nil {
 		return 0
@@ -28,6 +29,9 @@ func explain(to io.Writer, as string, err error) int {
 	}
 	for _, one := range each(err) {
 		fmt.Fprintln(to, as+": "+pod.PrintableLines(one.Error()))
+		if h := hint.Of(one); h != "" {
+			fmt.Fprintln(to, "hint: "+strings.ReplaceAll(pod.PrintableLines(h), "\n", "\n      "))
+		}
 	}
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		fmt.Fprintf(to, "See \"%s --help\".\n", usage.see)

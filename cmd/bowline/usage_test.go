@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // The tests run many commands in one process; a user runs one.
@@ -178,5 +181,17 @@ func TestLabIsHiddenWhereThereIsNone(t *testing.T) {
 		if c.Hidden != (err != nil) {
 			t.Errorf("%v: hidden is %v", err, c.Hidden)
 		}
+	}
+}
+
+// TestExplain: the hint of an error is on lines of its own below it, and a hint from a machine
+// cannot forge a line.
+func TestExplain(t *testing.T) {
+	var to bytes.Buffer
+	err := errors.Join(errors.New("a"), hint.Add(fmt.Errorf("b: %w", hint.Add(errors.New("c"), "set in x:\ny\x1b 1")), "do it again"))
+	status := explain(&to, "bowline", err)
+	want := "bowline: a\nbowline: b: c\nhint: do it again\n      set in x:\n      y\\x1b 1\n"
+	if status != 1 || to.String() != want {
+		t.Errorf("status %d, %q; want %q", status, to.String(), want)
 	}
 }

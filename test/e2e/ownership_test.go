@@ -43,6 +43,7 @@ func refused(t *testing.T, out labtest.Output, words ...string) {
 	t.Logf("after %s: %s", out.Took.Round(10*time.Millisecond), sentence)
 }
 
+// oneSentence returns the sentence that the process ended with, and its hint below it.
 func oneSentence(t *testing.T, out labtest.Output) string {
 	t.Helper()
 	if out.Code <= 0 {
@@ -54,11 +55,11 @@ func oneSentence(t *testing.T, out labtest.Output) string {
 			t.Errorf("there is a stack trace:\n%s", out.Stderr)
 		}
 	}
-	lines := strings.Split(strings.TrimSpace(out.Stderr), "\n")
-	if len(lines) != 1 || !strings.HasPrefix(lines[0], "bowline: ") {
+	sentence, hint, _ := strings.Cut(strings.TrimSpace(out.Stderr), "\nhint: ")
+	if strings.Contains(sentence, "\n") || !strings.HasPrefix(sentence, "bowline: ") {
 		t.Errorf("not one sentence, but:\n%s", out.Stderr)
 	}
-	return lines[len(lines)-1]
+	return sentence + "\n" + hint
 }
 
 // A second Bowline on the machine is refused, whatever port it uses.

@@ -26,6 +26,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1"
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 )
 
@@ -68,8 +69,8 @@ func (s *Set) Credentials(ctx context.Context, p *v1.Pod, repository string) []i
 		auth, account, err := s.ask(ctx, one, p, repository)
 		if err != nil {
 			if ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Failed to get credentials from a provider", "provider", one.Config.Name, "image", repository,
-					"pod", klog.KObj(p), "podUID", p.UID, "serviceAccount", p.Spec.ServiceAccountName)
+				klog.FromContext(ctx).Error(err, "Failed to get credentials from a provider", hint.With(err, "provider", one.Config.Name, "image", repository,
+					"pod", klog.KObj(p), "podUID", p.UID, "serviceAccount", p.Spec.ServiceAccountName)...)
 			}
 			continue
 		}
