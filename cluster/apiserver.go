@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/logonce"
 	"github.com/bowline-k8s/bowline/notify"
@@ -86,13 +87,14 @@ func (c *Connection) WaitForAPIServer(ctx context.Context, nodeName string, runt
 			continue
 		case err != nil && isRefusal(err):
 			if refusal.Changed(err) {
-				klog.FromContext(ctx).Error(err, "Failed to log in to the API server as the node, will retry")
+				klog.FromContext(ctx).Error(err, "Failed to log in to the API server as the node, will retry", hint.With(err)...)
 			}
 			continue
 		case err != nil:
 			return err
 		case !same:
-			return fmt.Errorf("the API server at %s belongs to %s, but the host is a node of cluster %s; use the kubeconfig of that cluster, or remove the owner file if that cluster no longer uses the host", c.Rest.Host, Name(seen.Witnesses), c.UID)
+			return hint.Add(fmt.Errorf("API server %s is not cluster %s, but %s", c.Rest.Host, c.UID, Name(seen.Witnesses)),
+				"use the kubeconfig of the cluster that the host is a node of, or remove the owner file if that cluster no longer uses the host")
 		}
 		klog.FromContext(ctx).Info("Connected to the API server", "server", c.Rest.Host)
 		seen.share(c.known)

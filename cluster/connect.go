@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/kubeclient"
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/provider/clusterwide"
@@ -85,7 +86,7 @@ func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(
 			return nil, err
 		}
 		c.UID = c.known.ClusterUID
-		klog.FromContext(ctx).Info("Waiting for the API server; static pods run without it", "err", err)
+		klog.FromContext(ctx).Info("Waiting for the API server; static pods run without it", hint.With(err, "err", err)...)
 	}
 	return c, nil
 }
@@ -164,9 +165,9 @@ func checkCertificate(c *rest.Config, now time.Time) error {
 	case err != nil:
 		return fmt.Errorf("client certificate: %w", err)
 	case now.After(cert.NotAfter):
-		return fmt.Errorf("the client certificate of %q expired on %s; issue a new one", cert.Subject.CommonName, cert.NotAfter.Format(time.RFC1123))
+		return hint.Add(fmt.Errorf("the client certificate of %q expired on %s", cert.Subject.CommonName, cert.NotAfter.Format(time.RFC1123)), "issue a new one")
 	case now.Before(cert.NotBefore):
-		return fmt.Errorf("the client certificate of %q is not valid before %s; is this machine's clock right?", cert.Subject.CommonName, cert.NotBefore.Format(time.RFC1123))
+		return hint.Add(fmt.Errorf("the client certificate of %q is not valid before %s", cert.Subject.CommonName, cert.NotBefore.Format(time.RFC1123)), "check the clock of this machine")
 	}
 	return nil
 }

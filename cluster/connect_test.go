@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cluster/clustertest"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
@@ -48,10 +49,10 @@ func TestAPIServerIsReadyLater(t *testing.T) {
 		"a Service made later":  {known: "u0", Witnesses: owner.Witnesses{Service: "u1"}, user: "system:node:n1"},
 		"its pod runs here":     {known: "u0", runs: "p1", user: "system:node:n1"},
 		"its static pod does":   {known: "u0", runs: "static", user: "system:node:n1"},
-		"other pods run here":   {known: "u0", runs: "p9", user: "system:node:n1", want: "belongs to cluster u1, but the host is a node of cluster u0"},
+		"other pods run here":   {known: "u0", runs: "p9", user: "system:node:n1", want: "is not cluster u0, but cluster u1"},
 		"no Service, the Node":  {known: "u0", Witnesses: owner.Witnesses{Node: "node-1"}, noService: true, user: "system:node:n1"},
-		"no Service, another":   {known: "u0", Witnesses: owner.Witnesses{Node: "node-2"}, noService: true, user: "system:node:n1", want: "belongs to cluster without a UID (the Service default/kubernetes is missing), but the host is a node of cluster u0"},
-		"another cluster":       {known: "u2", user: "system:node:n1", want: "belongs to cluster u1, but the host is a node of cluster u2"},
+		"no Service, another":   {known: "u0", Witnesses: owner.Witnesses{Node: "node-2"}, noService: true, user: "system:node:n1", want: "is not cluster u0, but cluster without a UID (the Service default/kubernetes is missing)"},
+		"another cluster":       {known: "u2", user: "system:node:n1", want: "is not cluster u2, but cluster u1"},
 		"another's":             {known: "u1", user: "system:node:n2", want: `the credential belongs to "system:node:n2"`},
 		"not accepted at first": {known: "u1", user: "system:node:n1", code: http.StatusUnauthorized},
 		"forbidden at first":    {known: "u1", user: "system:node:n1", code: http.StatusForbidden},
@@ -197,10 +198,10 @@ func TestConnectClusterSentences(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"no file":           {"/nowhere/kubeconfig", "no such file"},
 		"dead server":       {clustertest.Kubeconfig(t, deadURL, deadCA, nil, nil), "does not answer"},
-		"refused":           {clustertest.Kubeconfig(t, refuses.URL, refuses.Certificate(), nil, nil), "does not accept this credential; issue a new one for system:node:n1"},
+		"refused":           {clustertest.Kubeconfig(t, refuses.URL, refuses.Certificate(), nil, nil), "does not accept this credential: the server has asked for the client to provide credentials. Issue a new one for system:node:n1"},
 		"other's":           {clustertest.Kubeconfig(t, other.URL, other.Certificate(), nil, nil), `the credential belongs to "system:node:n2"`},
 		"expired":           {clustertest.Kubeconfig(t, good.URL, good.Certificate(), expiredCert, expiredKey), "expired on"},
-		"not yet valid":     {clustertest.Kubeconfig(t, good.URL, good.Certificate(), futureCert, futureKey), "is this machine's clock right?"},
+		"not yet valid":     {clustertest.Kubeconfig(t, good.URL, good.Certificate(), futureCert, futureKey), "Check the clock of this machine"},
 		"untrusted":         {clustertest.Kubeconfig(t, good.URL, nil, nil, nil), "is not trusted"},
 		"not an API server": {clustertest.Kubeconfig(t, noServer.URL, noServer.Certificate(), nil, nil), "is not an API server"},
 	} {
@@ -209,7 +210,7 @@ func TestConnectClusterSentences(t *testing.T) {
 			t.Errorf("%s: connected", name)
 			continue
 		}
-		got := err.Error()
+		got := hint.Text(err)
 		if !strings.Contains(got, c.want) || !strings.HasPrefix(got, "kubeconfig "+c.file+": ") || strings.Contains(got, "\n") {
 			t.Errorf("%s: %q, want one line with %q", name, got, c.want)
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/kubeclient"
 	"github.com/bowline-k8s/bowline/nodecert"
 )
@@ -125,7 +126,7 @@ func (i *identity) unaccepted(err error, server, nodeName string) error {
 	case config.IdentityBootstrap, config.IdentityCSR:
 		fix = "remove " + filepath.Join(i.mode.CertificateDirectory, nodeName+"-client-current.pem") + ", and a new one is requested"
 	}
-	return fmt.Errorf("the API server at %s does not accept this credential; %s (%w)", server, fix, err)
+	return hint.Add(fmt.Errorf("the API server at %s does not accept this credential: %w", server, err), "%s", fix)
 }
 
 // forbidden is the error for an account that may not act as the node.
@@ -133,7 +134,7 @@ func (i *identity) forbidden(err error, nodeName string) error {
 	if i.mode.Mode != config.IdentityImpersonate {
 		return fmt.Errorf("the API server refuses its first answer: %w", err)
 	}
-	return fmt.Errorf("this account may not impersonate the node; give it a ClusterRole with the rules %s (%w)", impersonateRules(nodeName), err)
+	return hint.Add(fmt.Errorf("this account may not impersonate the node: %w", err), "give it a ClusterRole with the rules %s", impersonateRules(nodeName))
 }
 
 // impersonateRules returns all RBAC rules that mode Impersonate needs, as one line of YAML.

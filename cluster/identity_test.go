@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cluster/clustertest"
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider"
 )
@@ -88,7 +89,7 @@ func TestImpersonateWithoutTheRight(t *testing.T) {
 			t.Errorf("with %v it connected", allowed)
 			continue
 		}
-		_, text, _ := strings.Cut(err.Error(), "with the rules ")
+		_, text, _ := strings.Cut(hint.Of(err), "with the rules ")
 		text, _, _ = strings.Cut(text, " (")
 		var rules []rbacv1.PolicyRule
 		if err := yaml.UnmarshalStrict([]byte(text), &rules); err != nil {

@@ -30,8 +30,12 @@ type OtherMachineError struct {
 }
 
 func (e *OtherMachineError) Error() string {
-	return fmt.Sprintf("the machine, its login or its socket differs from the one on record for the Host %[1]s: found %[2]s, recorded %[3]s; nothing of the node is sent to it; if it replaces the old one, accept it: kubectl patch host %[1]s --subresource=status --type=merge -p '%[4]s'",
-		e.Host, identity(e.Found), identity(e.Recorded), e.accepts())
+	return fmt.Sprintf("found another machine than the recorded one (%s, recorded %s)", identity(e.Found), identity(e.Recorded))
+}
+
+// Hint has the command that accepts the machine.
+func (e *OtherMachineError) Hint() string {
+	return fmt.Sprintf("if it replaces the old one, accept it:\nkubectl patch host %s --subresource=status --type=merge -p '%s'", e.Host, e.accepts())
 }
 
 // accepts is the status patch that accepts the machine that was found, and no other. The shell

@@ -14,6 +14,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
@@ -151,21 +152,21 @@ func TestLoginOfAnOlderRecordOfAnotherMachine(t *testing.T) {
 	})
 }
 
-// TestOtherMachineError: one sentence, with the patch that accepts the machine that was found.
+// TestOtherMachineError: one sentence, and a hint with the patch that accepts the machine that was found.
 func TestOtherMachineError(t *testing.T) {
 	for _, c := range []struct {
 		found v1alpha1.MachineStatus
 		want  []string
 	}{
-		{Machine(idB, keyB), []string{"found the machine-id " + idB + " and the SSH host key " + keyB + ", recorded the machine-id " + idA + " and the SSH host key " + keyA,
+		{Machine(idB, keyB), []string{"(the machine-id " + idB + " and the SSH host key " + keyB + ", recorded the machine-id " + idA + " and the SSH host key " + keyA,
 			`kubectl patch host box --subresource=status --type=merge -p '{"status":{"machine":{"machineID":"` + idB + `","hostKey":"` + keyB + `","user":null,"socket":null}}}'`}},
-		{Machine("", ""), []string{"found no machine-id and no SSH host key,", `-p '{"status":{"machine":{"machineID":null,"hostKey":null,"user":null,"socket":null}}}'`}},
+		{Machine("", ""), []string{"(no machine-id and no SSH host key,", `-p '{"status":{"machine":{"machineID":null,"hostKey":null,"user":null,"socket":null}}}'`}},
 		// Anyone who may edit the Host chooses these; an administrator pastes them into a shell.
 		{v1alpha1.MachineStatus{MachineID: idA, HostKey: keyA, User: "m", Socket: "/x'; reboot; '\n\x1b[2J"}, []string{
 			`and the SSH host key ` + keyA + ` and the user "m" and the socket "/x'; reboot; '\n\x1b[2J", recorded `,
 			`"user":"m","socket":"/x\u0027; reboot; \u0027\n\u001b[2J"}}}'`}},
 	} {
-		text := (&OtherMachineError{"box", Machine(idA, keyA), c.found}).Error()
+		text := hint.Text(&OtherMachineError{"box", Machine(idA, keyA), c.found})
 		for _, want := range c.want {
 			if !strings.Contains(text, want) || strings.Contains(text, "\n") {
 				t.Errorf("want %q in %q", want, text)

@@ -292,7 +292,7 @@ func TestStatus(t *testing.T) {
 		"quarantined": {wanted: cfg, report: &Report{Config: cfg, Err: errors.New("budget Items of 5 exceeded"), Quarantined: time.Unix(60, 0)}, status: metav1.ConditionFalse,
 			reason: ReasonQuarantined, message: "the host is quarantined until 1970-01-01T00:01:00Z: budget Items of 5 exceeded"},
 		"another machine": {wanted: cfg, report: &Report{Config: cfg, Err: fmt.Errorf("manage: %w", &OtherMachineError{Host: "box"})}, status: metav1.ConditionFalse,
-			reason: ReasonOtherMachine, message: "differs from the one on record for the Host box"},
+			reason: ReasonOtherMachine, message: "found another machine than the recorded one"},
 		"not held yet":   {wanted: cfg, report: &Report{Config: cfg}, status: metav1.ConditionFalse, reason: ReasonStarting},
 		"in its grace":   {wanted: cfg, report: with(func(r *Report) { r.Link = &Link{Message: "cut"} }), status: metav1.ConditionTrue, reason: ReasonLinkGrace, message: "cut"},
 		"node not ready": {wanted: cfg, report: with(func(r *Report) { r.Ready, r.Reason, r.Message = false, "LinkDown", "for long" }), status: metav1.ConditionFalse, reason: "LinkDown", message: "for long"},

@@ -22,6 +22,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
@@ -110,7 +111,7 @@ func (h *Holder) Keep(ctx context.Context, on Callbacks) error {
 		case <-h.Claim.Lost():
 		}
 		if h.Fence == nil {
-			return errors.New("lost the host: another process may hold its lock, so this process stops managing the host")
+			return hint.Add(errors.New("lost the host lock"), "look for another Bowline that manages this host")
 		}
 		h.Fence.Close()
 		if on.Lost != nil {
@@ -190,7 +191,7 @@ func (h *Holder) acquire(ctx context.Context, before bool) (Claim, error) {
 			held = time.Time{}
 		}
 		if time.Since(logged) > logInterval {
-			klog.FromContext(ctx).Error(err, "Failed to acquire the host, will retry every second")
+			klog.FromContext(ctx).Error(err, "Failed to acquire the host, will retry every second", hint.With(err)...)
 			logged = time.Now()
 		}
 		select {

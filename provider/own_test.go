@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 func TestCheckOwn(t *testing.T) {
@@ -27,7 +29,7 @@ func TestCheckOwn(t *testing.T) {
 		if (err == nil) != c.ours {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err != nil && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "kubectl annotate node n1 bowline.io/driver=bowline")) {
+		if err != nil && (strings.Contains(err.Error(), "\n") || !strings.Contains(hint.Of(err), "kubectl annotate node n1 bowline.io/driver=bowline")) {
 			t.Errorf("%s: %q", name, err)
 		}
 	}

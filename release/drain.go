@@ -9,6 +9,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cluster"
 	"github.com/bowline-k8s/bowline/drain"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/kubeclient"
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
@@ -53,7 +54,7 @@ func newDraining(ctx context.Context, kubeconfig string, file *owner.Record, id 
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
 	if !ours {
-		return nil, fmt.Errorf("kubeconfig %s is for %s, but the host is %s; use the kubeconfig of that cluster", kubeconfig, cluster.Name(w), id)
+		return nil, hint.Add(fmt.Errorf("kubeconfig %s is for %s, but the host is %s", kubeconfig, cluster.Name(w), id), "use the kubeconfig of that cluster")
 	}
 	if node == nil {
 		step(Step{What: NodeMissing, Object: id.NodeName})

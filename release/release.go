@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/connect"
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/ownership"
 	"github.com/bowline-k8s/bowline/prepare"
@@ -79,7 +80,7 @@ func (r *Release) Run(ctx context.Context) (_ *Result, err error) {
 		return nil, err
 	}
 	if r.client, err = connect.Runtime(ctx, r.Cfg, r.machine, r.machine.Hook, notify.New()); err != nil {
-		return nil, fmt.Errorf("%w; a release needs the container runtime: start it, and release the host again", err)
+		return nil, hint.Add(err, "start the container runtime, which a release needs, and release the host again")
 	}
 	defer r.client.Close()
 	record, err := prepare.ReadRecord(ctx, r.machine, r.Cfg.RootDirectory)
@@ -169,7 +170,7 @@ func (r *Release) claim(ctx context.Context) error {
 			return fmt.Errorf("host belongs to %s, not to %s", id, cluster.Name(r.Cluster.Witnesses))
 		}
 	case !known && r.Kubeconfig != "" && r.NodeName == "":
-		return errors.New("the host has no record of a node: set --node-name, or omit --kubeconfig")
+		return hint.Add(errors.New("the host has no record of a node"), "set --node-name, or omit --kubeconfig")
 	case !known:
 		// No owner. Take the lock all the same, against a process that starts now.
 		id = noOwner
@@ -203,7 +204,7 @@ func (r *Release) whileClaimed(ctx context.Context) (context.Context, func()) {
 			if f := r.machine.Fence; f != nil {
 				f.Close()
 			}
-			cancel(errors.New("lost the host's lock, with the link or to another process: the release stopped; run it again"))
+			cancel(hint.Add(errors.New("lost the host lock; the release stopped"), "run it again"))
 		case <-ctx.Done():
 		}
 	}()

@@ -156,14 +156,6 @@ type Decision struct {
 	Identity Identity
 }
 
-// Sentence returns the problem and the fix in one sentence; empty if the host is accepted.
-func (d Decision) Sentence() string {
-	if d.Problem == "" {
-		return ""
-	}
-	return d.Problem + "; " + d.Fix
-}
-
 // Decide decides whether we may manage the host. It is PURE. The strongest evidence comes first: a
 // live process, then what an earlier process wrote, then what the runtime shows.
 func Decide(e Evidence) Decision {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 var (
@@ -89,8 +91,8 @@ func TestDecideEverything(t *testing.T) {
 					if d.Kind != want || d.Ours != ours || d.Foreign != foreign {
 						t.Fatalf("%+v\ndecided %+v, want %s, %d ours, %d foreign", e, d, want, ours, foreign)
 					}
-					if (d.Sentence() == "") != (want == Accepted) || strings.Contains(d.Sentence(), "\n") {
-						t.Fatalf("the sentence of %s is %q", d.Kind, d.Sentence())
+					if (d.Problem == "") != (want == Accepted) || (d.Fix == "") != (want == Accepted) || strings.Contains(d.Problem+d.Fix, "\n") {
+						t.Fatalf("%s says %q and %q", d.Kind, d.Problem, d.Fix)
 					}
 					// The order of the runtime's list does not matter.
 					for i, j := 0, len(e.Sandboxes)-1; i < j; i, j = i+1, j-1 {
@@ -119,22 +121,22 @@ func TestSentences(t *testing.T) {
 		want string
 	}{
 		{Evidence{Locked: &Locked{Path: "/r/owner.lock", Holder: record(elsewhere)}},
-			`another Bowline manages this host (/r/owner.lock): node "n1" of cluster c2, instance i, pid 7, running since 1970-01-01T00:00:00Z; stop it, or use another host`},
+			`another Bowline manages this host (/r/owner.lock): node "n1" of cluster c2, instance i, pid 7, running since 1970-01-01T00:00:00Z. Stop it, or use another host`},
 		{Evidence{Locked: &Locked{Path: "/l"}},
-			`another process manages this host: it holds the lock /l without a name; find it with "fuser /l", and stop it`},
+			`another process manages this host: it holds the lock /l without a name. Find it with "fuser /l", and stop it`},
 		{Evidence{FileErr: errors.New("bad")},
-			`cannot parse the owner file /f (bad); if no other Bowline uses this host, remove it`},
+			`cannot parse the owner file /f (bad). If no other Bowline uses this host, remove it`},
 		{Evidence{File: record(elsewhere)},
-			`this host is node "n1" of cluster c2 (owner file /f), but the kubeconfig is for cluster c1; use the kubeconfig of that cluster, or remove the file if that cluster no longer uses the host`},
+			`this host is node "n1" of cluster c2 (owner file /f), but the kubeconfig is for cluster c1. Use the kubeconfig of that cluster, or remove the file if that cluster no longer uses the host`},
 		{Evidence{File: record(neighbour)},
-			`this host is node "n2" of cluster c1 (owner file /f), not node "n1"; use that nodeName, or remove the file once that node's pods are gone`},
+			`this host is node "n2" of cluster c1 (owner file /f), not node "n1". Use that nodeName, or remove the file once that node's pods are gone`},
 		{Evidence{Sandboxes: []Sandbox{other}},
-			`the runtime has 1 pod (default/web) of node "n1" of cluster c2; start Bowline as that node, or remove them`},
+			`the runtime has 1 pod (default/web) of node "n1" of cluster c2. Start Bowline as that node, or remove them`},
 		{Evidence{Sandboxes: []Sandbox{kubelet, {ID: "3", Pod: "default/a", Kubelet: true, Ready: true}}},
-			`the runtime runs 2 pods (such as default/a) of another program, probably a kubelet; drain that node and stop its kubelet, or set allowForeignPods to run beside them`},
+			`the runtime runs 2 pods (such as default/a) of another program, probably a kubelet. Drain that node and stop its kubelet, or set allowForeignPods to run beside them`},
 	} {
 		c.e.Self, c.e.FilePath = self, "/f"
-		if got := Decide(c.e).Sentence(); got != c.want {
+		if got := hint.Text(&RefusedError{Decide(c.e)}); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
 		}
 	}

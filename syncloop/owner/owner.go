@@ -21,6 +21,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
 )
@@ -107,11 +108,13 @@ func LockPaths(rootDir, runDir, socket string) []string {
 	return paths
 }
 
-// RefusedError means that the host has another owner. Its text is one sentence: who the owner is,
-// and what to do.
+// RefusedError means that the host has another owner. Its text says who the owner is.
 type RefusedError struct{ Decision Decision }
 
-func (e *RefusedError) Error() string { return e.Decision.Sentence() }
+func (e *RefusedError) Error() string { return e.Decision.Problem }
+
+// Hint says what to do.
+func (e *RefusedError) Hint() string { return e.Decision.Fix }
 
 const maxRecord = 64 << 10
 
@@ -207,7 +210,8 @@ func look(ctx context.Context, c *Config, locked *Locked) (Decision, *Record, er
 	case d.Kind != Accepted:
 		return d, nil, &RefusedError{d}
 	case d.Identity.ClusterUID == "":
-		return d, nil, errors.New("claim the host: the Service default/kubernetes is missing, which identifies the cluster of a new node; the API server recreates it by itself")
+		return d, nil, hint.Add(errors.New("claim the host: the Service default/kubernetes is missing, which identifies the cluster"),
+			"wait until the API server has recreated it")
 	}
 	return d, e.File, nil
 }

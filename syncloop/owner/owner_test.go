@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -121,7 +122,7 @@ func wantRefused(t *testing.T, err error, k Kind, words ...string) {
 		t.Fatalf("error %v, want a refusal of kind %s", err, k)
 	}
 	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
+		if !strings.Contains(err.Error()+"\n"+hint.Of(err), w) {
 			t.Errorf("the refusal %q does not say %q", err, w)
 		}
 	}
