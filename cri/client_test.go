@@ -19,6 +19,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
@@ -76,7 +77,7 @@ func TestConnectSentences(t *testing.T) {
 		path, want string
 		noCRI      bool
 	}{
-		"no socket":       {filepath.Join(t.TempDir(), "none"), "does not answer; is the container runtime running", false},
+		"no socket":       {filepath.Join(t.TempDir(), "none"), "does not answer: ", false},
 		"mute socket":     {mute, "accepts connections but does not answer as a container runtime", false},
 		"only v1alpha2":   {serveVersion(t, "runtime.v1alpha2.RuntimeService"), "serves only CRI v1alpha2", true},
 		"no CRI at all":   {serveVersion(t, ""), `remove "cri" from disabled_plugins`, true},
@@ -86,8 +87,11 @@ func TestConnectSentences(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			_, err := cri.Connect(ctx, cri.Config{Dial: dialUnix(c.path), Endpoint: "unix://" + c.path})
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.path) {
+			if err == nil || !strings.Contains(err.Error()+"\n"+hint.Of(err), c.want) || !strings.Contains(err.Error(), c.path) {
 				t.Fatalf("error %v, want one with %q", err, c.want)
+			}
+			if name == "no socket" && !strings.Contains(hint.Of(err), "the container runtime runs") {
+				t.Errorf("the hint is %q", hint.Of(err))
 			}
 			if errors.Is(err, cri.ErrNoCRI) != c.noCRI {
 				t.Errorf("ErrNoCRI in %v: want %v", err, c.noCRI)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // ErrNoCRI means that something answers on the socket, but not with CRI v1.
@@ -52,12 +54,13 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	}
 	switch {
 	case e.Kind == KindUnimplemented && c.servesV1alpha2(ctx):
-		return fmt.Errorf("the runtime at %s serves only CRI v1alpha2; CRI v1 is needed: upgrade it (containerd 1.6 or later): %w", where, ErrNoCRI)
+		return hint.Add(fmt.Errorf("the runtime at %s serves only CRI v1alpha2: %w", where, ErrNoCRI), "upgrade it (containerd 1.6 or later)")
 	case e.Kind == KindUnimplemented:
-		return fmt.Errorf("the runtime at %s does not serve CRI v1: for containerd, remove \"cri\" from disabled_plugins in /etc/containerd/config.toml and restart it: %w", where, ErrNoCRI)
+		return hint.Add(fmt.Errorf("the runtime at %s does not serve CRI v1: %w", where, ErrNoCRI),
+			"for containerd, remove \"cri\" from disabled_plugins in /etc/containerd/config.toml, and restart it")
 	case e.Kind == KindTransport:
 		if dial := c.lastDialError(); dial != nil {
-			return fmt.Errorf("%s does not answer; is the container runtime running, and may this user open its socket? %w", where, dial)
+			return hint.Add(fmt.Errorf("%s does not answer: %w", where, dial), "check that the container runtime runs, and that this user may open its socket")
 		}
 		return fmt.Errorf("%s accepts connections but does not answer as a container runtime: %w", where, err)
 	}

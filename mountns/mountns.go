@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 const (
@@ -40,7 +42,7 @@ func ServedBy(ctx context.Context, socket string) (int, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
 	if err != nil {
-		return 0, fmt.Errorf("%w: is the runtime running, and is the directory of its socket mounted?", err)
+		return 0, hint.Add(err, "check that the runtime runs, and that the directory of its socket is mounted")
 	}
 	defer conn.Close()
 	raw, err := conn.(*net.UnixConn).SyscallConn()
@@ -54,7 +56,7 @@ func ServedBy(ctx context.Context, socket string) (int, error) {
 	case err != nil || peerErr != nil:
 		return 0, fmt.Errorf("find the process that serves %s: %w", socket, errors.Join(err, peerErr))
 	case peer.Pid == 0:
-		return 0, fmt.Errorf("cannot see the process that serves %s: the pod needs hostPID", socket)
+		return 0, hint.Add(fmt.Errorf("cannot see the process that serves %s", socket), "set hostPID in the pod")
 	}
 	return int(peer.Pid), nil
 }
@@ -91,7 +93,7 @@ func Exec(pid int, args []string) error {
 	}
 	mounts, err := unix.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open the mount namespace of process %d: %w: the pod must be privileged and use hostPID", pid, err)
+		return hint.Add(fmt.Errorf("open the mount namespace of process %d: %w", pid, err), "make the pod privileged, and set hostPID in it")
 	}
 	// The kernel lets a thread change its mount namespace only if it shares its root and working
 	// directory with no other thread. This thread does that and becomes the new program.
@@ -100,7 +102,7 @@ func Exec(pid int, args []string) error {
 		return fmt.Errorf("unshare the working directory: %w", err)
 	}
 	if err := unix.Setns(mounts, unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("enter the mount namespace of process %d: %w: the pod must be privileged", pid, err)
+		return hint.Add(fmt.Errorf("enter the mount namespace of process %d: %w", pid, err), "make the pod privileged")
 	}
 	if err := unix.Chdir("/"); err != nil {
 		return err

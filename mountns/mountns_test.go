@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
@@ -21,7 +22,7 @@ func TestServedBy(t *testing.T) {
 	if pid, err := ServedBy(t.Context(), socket); err != nil || pid != os.Getpid() {
 		t.Errorf("%d, %v; it is this process, %d", pid, err, os.Getpid())
 	}
-	if _, err := ServedBy(t.Context(), filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "is the directory of its socket mounted?") {
+	if _, err := ServedBy(t.Context(), filepath.Join(dir, "none")); err == nil || !strings.Contains(hint.Of(err), "that the directory of its socket is mounted") {
 		t.Error(err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/relisten"
@@ -87,6 +88,8 @@ func (e *exposure) report() *hosts.Exposed {
 	return &hosts.Exposed{Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}
 }
 
+const portTakenFix = "choose another port (server.port), or have that program listen elsewhere"
+
 // answers dials the address from the host itself and checks that the connection reaches this
 // process: that the peer shows this node's certificate.
 func answers(ctx context.Context, machine host.Host, address string, certificate getCertificate) error {
@@ -113,14 +116,14 @@ func answers(ctx context.Context, machine host.Host, address string, certificate
 		// This node's own server ends connections so, too, when it stops.
 		return fmt.Errorf("%w: the process that listens on %s sent nothing: %w", relisten.ErrUnknown, address, err)
 	case err != nil:
-		return &ssh.NotExposedError{Reason: ssh.PortTaken, Text: "the program that listens on " + address + " of the host is not this node", Fix: err.Error()}
+		return &ssh.NotExposedError{Reason: ssh.PortTaken, Text: "the program that listens on " + address + " of the host is not this node: " + err.Error(), Fix: portTakenFix}
 	}
 	own, err := certificate(&tls.ClientHelloInfo{})
 	if err != nil {
 		return fmt.Errorf("%w: %w", relisten.ErrUnknown, err)
 	}
 	if shown := c.ConnectionState().PeerCertificates; len(shown) == 0 || !bytes.Equal(shown[0].Raw, own.Certificate[0]) {
-		return &ssh.NotExposedError{Reason: ssh.PortTaken, Text: "another program of the host listens on " + address, Fix: "choose another port (server.port), or have that one listen elsewhere"}
+		return &ssh.NotExposedError{Reason: ssh.PortTaken, Text: "another program of the host listens on " + address, Fix: portTakenFix}
 	}
 	return nil
 }
@@ -133,17 +136,17 @@ func exposedCondition(address string, err error) provider.Condition {
 	case err == nil:
 		c.Status, c.Reason, c.Message = v1.ConditionTrue, "Listening", "the host listens on "+address+" for the node"
 	case errors.As(err, &not):
-		c.Reason, c.Message = not.Reason, not.Error()
+		c.Reason, err = not.Reason, not
 	case errors.Is(err, relisten.ErrUnknown):
 		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "NotLooked", "the host listens; "+err.Error()
 	case errors.Is(err, host.ErrUnreachable):
 		// Same message for the whole outage, so that the condition does not change.
-		c.Reason, c.Message = "Unreachable", "the link is down"
+		c.Reason, err = "Unreachable", errors.New("the link is down")
 	default:
-		c.Reason, c.Message = "NotListening", err.Error()
+		c.Reason = "NotListening"
 	}
 	if c.Status == v1.ConditionFalse {
-		c.Message += " (pods keep running; kubectl logs, exec and port-forward do not work)"
+		c.Message = hint.Text(fmt.Errorf("%w (pods keep running; kubectl logs, exec and port-forward do not work)", err))
 	}
 	return c
 }

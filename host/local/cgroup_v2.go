@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
@@ -69,7 +70,7 @@ func openControllers(dir string) error {
 	}
 	err = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(strings.Join(add, " ")), 0o644)
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("cgroup %s has processes of its own, so its children cannot have controllers; choose another cgroupRoot or move them: %w", dir, err)
+		return hint.Add(fmt.Errorf("cgroup %s has processes of its own, so its children cannot have controllers: %w", dir, err), "choose another cgroupRoot or move them")
 	}
 	return err
 }

@@ -137,9 +137,10 @@ const (
 	LoopbackOnly = "LoopbackOnly" // sshd listens, but not for other hosts
 )
 
-func (e *NotExposedError) Error() string {
-	return e.Text + ": " + strings.ReplaceAll(e.Fix, "\n", "; ")
-}
+func (e *NotExposedError) Error() string { return e.Text }
+
+// Hint returns the fix.
+func (e *NotExposedError) Hint() string { return e.Fix }
 
 const gatewayPorts = "set in /etc/ssh/sshd_config of the host:\nGatewayPorts clientspecified\nthen run:\nsystemctl reload ssh || systemctl reload sshd"
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
@@ -99,7 +100,7 @@ func TestExpose(t *testing.T) {
 			var not *ssh.NotExposedError
 			if c.listen != "" {
 				_, err := h.Expose(patiently(t), freeAddress(t))
-				if !errors.As(err, &not) || not.Reason != c.listen || !strings.Contains(err.Error(), c.fix) || errors.Is(err, host.ErrUnreachable) {
+				if !errors.As(err, &not) || not.Reason != c.listen || !strings.Contains(hint.Of(err), c.fix) || errors.Is(err, host.ErrUnreachable) {
 					t.Errorf("got %v", err)
 				}
 				return
@@ -107,7 +108,7 @@ func TestExpose(t *testing.T) {
 			l, address := exposed(t, h)
 			err := comes(t, h, l, address)
 			if c.come != "" {
-				if err := ssh.NotListened(address, err); !errors.As(err, &not) || not.Reason != c.come || !strings.Contains(err.Error(), c.fix) {
+				if err := ssh.NotListened(address, err); !errors.As(err, &not) || not.Reason != c.come || !strings.Contains(hint.Of(err), c.fix) {
 					t.Errorf("got %v", err)
 				}
 			} else {
@@ -115,7 +116,7 @@ func TestExpose(t *testing.T) {
 					t.Errorf("no one comes: %v", err)
 				}
 				_, err := h.Expose(patiently(t), address)
-				if !errors.As(err, &not) || not.Reason != ssh.PortTaken || !strings.Contains(err.Error(), "ss -tlnp") {
+				if !errors.As(err, &not) || not.Reason != ssh.PortTaken || !strings.Contains(hint.Of(err), "ss -tlnp") {
 					t.Errorf("a second time: %v", err)
 				}
 			}

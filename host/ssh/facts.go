@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
@@ -118,7 +119,7 @@ func parseFacts(data []byte) (host.Facts, error) {
 	}
 	f.RootDiskBytes, f.RootDiskInode = machine.Times(number(disk[0]), number(disk[1])), number(disk[2])
 	if f.MemoryBytes == 0 || f.CPUs == 0 || f.BootID == "" {
-		return host.Facts{}, fmt.Errorf("%d bytes of memory, %d processors, boot ID %q: is /proc mounted?", f.MemoryBytes, f.CPUs, f.BootID)
+		return host.Facts{}, hint.Add(fmt.Errorf("%d bytes of memory, %d processors, boot ID %q", f.MemoryBytes, f.CPUs, f.BootID), "check that /proc is mounted on the host")
 	}
 	return f, nil
 }

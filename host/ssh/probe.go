@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
@@ -88,7 +89,7 @@ func parseProbe(data []byte) (found, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return f, fmt.Errorf("the host lacks %s: install coreutils, findutils and util-linux, or busybox with these applets", strings.Join(missing, ", "))
+		return f, hint.Add(fmt.Errorf("the host lacks %s", strings.Join(missing, ", ")), "install coreutils, findutils and util-linux, or busybox with these applets")
 	}
 	entries, err := machine.ParseMountInfo(mounts)
 	if err != nil {

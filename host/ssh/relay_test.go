@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/net/nettest"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
@@ -174,7 +175,7 @@ func TestRightsByRelay(t *testing.T) {
 	}
 	tr.none = true
 	a, err = Rights(t.Context(), tr, "pi", socket)
-	if err == nil || errors.Is(err, host.ErrUnreachable) || !strings.Contains(err.Error(), "install python3, perl or socat") || !strings.Contains(err.Error(), `"gid" under [grpc]`) || a != (Access{}) {
+	if err == nil || errors.Is(err, host.ErrUnreachable) || !strings.Contains(hint.Of(err), "install python3, perl or socat") || !strings.Contains(hint.Of(err), `"gid" under [grpc]`) || a != (Access{}) {
 		t.Errorf("without a relay: %+v, %v", a, err)
 	}
 	tr.says, tr.none = "uid 1000\nsudo\nhidden\nthere\nopens\ngroup pi\n", false

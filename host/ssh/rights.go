@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
@@ -55,7 +56,8 @@ func Rights(ctx context.Context, t Transport, user, socket string) (Access, erro
 		return Access{}, fmt.Errorf("find a program that opens %s for %s: %w", socket, user, err)
 	}
 	_, refused := r.decide(user, socket)
-	return Access{}, fmt.Errorf("%w; or install python3, perl or socat there, with which sudo can open it (tried: %s)", refused, messages([]byte(err.Error())))
+	return Access{}, hint.Add(fmt.Errorf("%s (no relay: %s)", refused, messages([]byte(err.Error()))),
+		"%s; or install python3, perl or socat there, with which sudo can open it", hint.Of(refused))
 }
 
 func askRights(ctx context.Context, t Transport, user, socket string) (rights, error) {
@@ -131,16 +133,18 @@ func parseRights(data []byte) (rights, error) {
 // decide handles all cases without a relay.
 func (r rights) decide(user, socket string) (sudo bool, err error) {
 	sudoers := fmt.Sprintf("%s ALL=(root) NOPASSWD: ALL", user)
+	mayNot := fmt.Errorf("%s may not open %s, and sshd opens sockets as the login user, whatever sudo allows", user, socket)
 	switch {
 	case r.root:
 		return false, nil
 	case !r.sudo:
-		return false, fmt.Errorf("%s lacks the privileges of root (mounts, cgroups, /var/lib/kubelet): log in as root, or add the line %q to /etc/sudoers.d/bowline on the host", user, sudoers)
+		return false, hint.Add(fmt.Errorf("%s lacks the privileges of root (mounts, cgroups, /var/lib/kubelet)", user),
+			"log in as root, or add the line %q to /etc/sudoers.d/bowline on the host", sudoers)
 	case r.opens, !r.there && r.group == "":
 		// If the socket does not exist or is not visible, the dial reports it.
 		return true, nil
 	case r.group != "" && r.group != "root":
-		return false, fmt.Errorf("%s may not open %s, and sshd opens sockets as the login user, whatever sudo allows: run \"usermod -aG %s %s\" on the host", user, socket, r.group, user)
+		return false, hint.Add(mayNot, "run \"usermod -aG %s %s\" on the host", r.group, user)
 	}
-	return false, fmt.Errorf("%s may not open %s, and sshd opens sockets as the login user, whatever sudo allows: log in as root, or set \"gid\" under [grpc] in /etc/containerd/config.toml on the host to a group of %s", user, socket, user)
+	return false, hint.Add(mayNot, "log in as root, or set \"gid\" under [grpc] in /etc/containerd/config.toml on the host to a group of %s", user)
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -31,7 +32,7 @@ func TestRights(t *testing.T) {
 		if err == nil {
 			sudo, err = r.decide("pi", "/run/containerd/containerd.sock")
 		}
-		if sudo != c.sudo || (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+		if sudo != c.sudo || (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error()+"\n"+hint.Of(err), c.fails) {
 			t.Errorf("%s: sudo %v, %v", c.name, sudo, err)
 		}
 	}

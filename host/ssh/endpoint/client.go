@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // Client is the configuration of one login.
@@ -69,7 +71,7 @@ func (t *Target) Client(ctx context.Context, without ...string) (*Client, error)
 	}
 	ring, err := t.keyring(ctx)
 	if err != nil {
-		return nil, &AuthError{err.Error()}
+		return nil, hint.Add(&AuthError{err.Error()}, "%s", hint.Of(err))
 	}
 	klog.FromContext(ctx).V(4).Info("Logging in by SSH", "target", t.String(), "keys", ring.names(), "skipped", ring.notes,
 		"hostKeyAlgorithms", p.algorithms, "pinned", p.known, "knownHosts", p.looked)

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
@@ -205,7 +206,7 @@ func TestCredentials(t *testing.T) {
 				return
 			}
 			var auth *AuthError
-			if !errors.As(err, &auth) || !strings.Contains(err.Error(), c.says) {
+			if !errors.As(err, &auth) || !strings.Contains(err.Error()+"\n"+hint.Of(err), c.says) {
 				t.Errorf("got %v; it should say %q", err, c.says)
 			}
 			for _, secret := range []string{"secretsecret", "tr0ub4dor", "hunter2"} {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // settings are the supported keywords of ssh_config for one alias; the rest of the file is
@@ -51,7 +53,7 @@ func (s *settings) read(file, alias, home string, parent bool, depth int) error 
 				active = parent && matchHost(args, alias)
 			case "match":
 				if len(args) != 1 || !strings.EqualFold(args[0], "all") {
-					err = errors.New("the keyword Match is not supported: use a Host block, or a separate ssh_config for this host")
+					err = hint.Add(errors.New("the keyword Match is not supported"), "use a Host block, or a separate ssh_config for this host")
 				}
 				active = parent
 			case "include":

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
@@ -177,7 +178,7 @@ func TestJumpsOfJumps(t *testing.T) {
 	if strings.Join(names, " ") != "c d b" {
 		t.Errorf("the way to a is by %v", names)
 	}
-	if _, err := Resolve("ssh://a/s", Options{ConfigFile: filepath.Join(dir, "circle"), Home: dir}); err == nil || !strings.Contains(err.Error(), `give gate the line "ProxyJump none"`) {
+	if _, err := Resolve("ssh://a/s", Options{ConfigFile: filepath.Join(dir, "circle"), Home: dir}); err == nil || !strings.Contains(hint.Text(err), `Give gate the line "ProxyJump none"`) {
 		t.Errorf("a circle: %v", err)
 	}
 }
@@ -211,10 +212,10 @@ func TestConfigMistakes(t *testing.T) {
 	if _, err := Resolve("ssh://root@x/a", Options{ConfigFile: "/no/such/file"}); err == nil || !strings.Contains(err.Error(), "/no/such/file") {
 		t.Errorf("a missing file: %v", err)
 	}
-	if _, err := Resolve("ssh://x/a", Options{}); err == nil || !strings.Contains(err.Error(), "use ssh://user@host/") {
+	if _, err := Resolve("ssh://x/a", Options{}); err == nil || !strings.Contains(hint.Text(err), "Use ssh://user@host/") {
 		t.Errorf("no user: %v", err)
 	}
-	if _, err := Resolve("ssh://root@x/a", Options{HostKeys: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "bowline host scan") {
+	if _, err := Resolve("ssh://root@x/a", Options{HostKeys: []string{"x"}}); err == nil || !strings.Contains(hint.Text(err), "bowline host scan") {
 		t.Errorf("a bad host key: %v", err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // ProblemOther is the problem of a host key that is pinned, but is not the one that this host
@@ -65,6 +67,8 @@ type pin struct {
 	fingerprint string
 }
 
+const takeLine = "take a line that bowline host scan prints"
+
 // parsePin parses "ssh-ed25519 AAAA… [comment]" or "SHA256:…".
 func parsePin(line string) (pin, error) {
 	line = strings.TrimSpace(line)
@@ -72,17 +76,17 @@ func parsePin(line string) (pin, error) {
 		sum, err := base64.RawStdEncoding.Strict().DecodeString(digest)
 		// The decoder skips line ends, but a fingerprint must not contain any.
 		if err != nil || len(sum) != sha256.Size || strings.ContainsAny(digest, "\r\n") {
-			return pin{}, fmt.Errorf("host key %q is not a fingerprint: SHA256: and 43 characters, as ssh-keygen -lf prints it", line)
+			return pin{}, hint.Add(fmt.Errorf("host key %q is not a fingerprint", line), "write SHA256: and 43 characters, as ssh-keygen -lf prints it")
 		}
 		return pin{fingerprint: line}, nil
 	}
 	fields := strings.Fields(line)
 	if len(fields) < 2 {
-		return pin{}, fmt.Errorf("host key %q is neither \"ssh-ed25519 AAAA…\" nor \"SHA256:…\": take a line that bowline host scan prints", line)
+		return pin{}, hint.Add(fmt.Errorf("host key %q is neither \"ssh-ed25519 AAAA…\" nor \"SHA256:…\"", line), takeLine)
 	}
 	wire, err := base64.StdEncoding.DecodeString(fields[1])
 	if err != nil {
-		return pin{}, fmt.Errorf("host key %q: what follows %s is not base64: take a line that bowline host scan prints", line, fields[0])
+		return pin{}, hint.Add(fmt.Errorf("host key %q: what follows %s is not base64", line, fields[0]), takeLine)
 	}
 	key, err := ssh.ParsePublicKey(wire)
 	if err != nil {
@@ -92,7 +96,7 @@ func parsePin(line string) (pin, error) {
 		return pin{}, fmt.Errorf("host key %q says %s and holds a key of type %s", line, fields[0], key.Type())
 	}
 	if _, ok := key.(*ssh.Certificate); ok || len(algorithmsOf(key.Type())) == 0 {
-		return pin{}, fmt.Errorf("host key %q: a key of type %s cannot be pinned: take ssh-ed25519, ecdsa or rsa", line, key.Type())
+		return pin{}, hint.Add(fmt.Errorf("host key %q: a key of type %s cannot be pinned", line, key.Type()), "take ssh-ed25519, ecdsa or rsa")
 	}
 	return pin{key: key, fingerprint: ssh.FingerprintSHA256(key)}, nil
 }

@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // agentTimeout bounds all requests to an agent in one login. An agent that asks its user takes
@@ -117,7 +119,7 @@ func (t *Target) keyring(ctx context.Context) (_ *keyring, err error) {
 	if len(t.Key) > 0 {
 		s, err := k.parse(t.Key, "the configured key", passphrase)
 		if err == nil && s == nil {
-			err = errors.New("the configured key is a public key that no ssh-agent here has: give the private one")
+			err = hint.Add(errors.New("the configured key is a public key that no ssh-agent here has"), "give the private one")
 		}
 		if err != nil {
 			return nil, err
@@ -172,7 +174,7 @@ func (t *Target) noKey(k *keyring) error {
 	if len(k.notes) > 0 {
 		why = strings.Join(k.notes, ", ")
 	}
-	return fmt.Errorf("no key to log in to %s: %s: give a key file, an IdentityFile in ssh_config, or the socket of an ssh-agent", t, why)
+	return hint.Add(fmt.Errorf("no key to log in to %s: %s", t, why), "give a key file, an IdentityFile in ssh_config, or the socket of an ssh-agent")
 }
 
 // openAgent lists the keys of the agent; without a socket it does nothing.
@@ -218,7 +220,7 @@ func (k *keyring) parse(data []byte, what string, passphrase []byte) (ssh.Signer
 			}
 		}
 		if len(passphrase) == 0 {
-			return nil, fmt.Errorf("%s has a passphrase and none is configured: give it, or load the key into an ssh-agent", what)
+			return nil, hint.Add(fmt.Errorf("%s has a passphrase and none is configured", what), "give it, or load the key into an ssh-agent")
 		}
 		if errors.Is(err, x509.IncorrectPasswordError) {
 			return nil, fmt.Errorf("%s: the configured passphrase is wrong", what)
@@ -274,14 +276,14 @@ func readCertificate(file string) (*ssh.Certificate, error) {
 func parseCertificate(data []byte, what string) (*ssh.Certificate, error) {
 	pub, _, _, _, err := ssh.ParseAuthorizedKey(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not an OpenSSH certificate (a line that starts with ssh-…-cert-v01@openssh.com): %w", what, err)
+		return nil, hint.Add(fmt.Errorf("%s is not an OpenSSH certificate: %w", what, err), "give a line that starts with ssh-…-cert-v01@openssh.com")
 	}
 	c, ok := pub.(*ssh.Certificate)
 	if !ok {
-		return nil, fmt.Errorf("%s is a plain %s public key, not a certificate: sign it with ssh-keygen -s", what, pub.Type())
+		return nil, hint.Add(fmt.Errorf("%s is a plain %s public key, not a certificate", what, pub.Type()), "sign it with ssh-keygen -s")
 	}
 	if c.CertType != ssh.UserCert {
-		return nil, fmt.Errorf("%s is for a host, not for a user: sign it without ssh-keygen -h", what)
+		return nil, hint.Add(fmt.Errorf("%s is for a host, not for a user", what), "sign it without ssh-keygen -h")
 	}
 	return c, nil
 }

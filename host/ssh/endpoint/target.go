@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // Target is one host to log in to. Its files are read again for each connection, so a key or a
@@ -127,7 +129,7 @@ func (j Jump) url() (URL, error) {
 		return URL{}, fmt.Errorf("the jump %s has no user", j.Address)
 	}
 	if strings.HasPrefix(j.Address, "[") {
-		return URL{}, fmt.Errorf("the jump's address %q: write an IPv6 address without brackets", j.Address)
+		return URL{}, hint.Add(fmt.Errorf("the jump's address %q has brackets", j.Address), "write an IPv6 address without brackets")
 	}
 	if j.Port < 0 || j.Port > 65535 {
 		return URL{}, fmt.Errorf("the jump %s has the port %d: 1 to 65535", j.Address, j.Port)
@@ -160,7 +162,7 @@ func Resolve(raw string, o Options) (*Target, error) {
 	}
 	if len(o.Jumps) > 0 {
 		if o.ProxyJump != "" {
-			return nil, errors.New("both ProxyJump and jumps with host keys are set: remove one of them")
+			return nil, hint.Add(errors.New("both ProxyJump and jumps with host keys are set"), "remove one of them")
 		}
 		o.ProxyJump = "none"
 	}
@@ -196,8 +198,8 @@ func Resolve(raw string, o Options) (*Target, error) {
 // the aliases that led here, to detect a cycle.
 func (o Options) resolve(u URL, jump string, via []string) (*Target, error) {
 	if slices.Contains(via, u.Host) {
-		return nil, fmt.Errorf("ProxyJump goes in a circle: %s: give %s the line \"ProxyJump none\"",
-			strings.Join(append(via, u.Host), " by "), u.Host)
+		return nil, hint.Add(fmt.Errorf("ProxyJump goes in a circle: %s", strings.Join(append(via, u.Host), " by ")),
+			"give %s the line \"ProxyJump none\"", u.Host)
 	}
 	s := new(settings)
 	if o.ConfigFile != "" {
@@ -212,7 +214,7 @@ func (o Options) resolve(u URL, jump string, via []string) (*Target, error) {
 	}
 	if jump == "" {
 		if s.proxyCommand != "" && !strings.EqualFold(s.proxyCommand, "none") {
-			return nil, fmt.Errorf("%s: ProxyCommand is not run: write a ProxyJump before it in %s, or in the configuration of the host", u.Host, o.ConfigFile)
+			return nil, hint.Add(fmt.Errorf("%s: ProxyCommand is not run", u.Host), "write a ProxyJump before it in %s, or in the configuration of the host", o.ConfigFile)
 		}
 		jump = s.proxyJump
 	}
@@ -260,7 +262,7 @@ func (o Options) fill(t *Target, u URL, s *settings) error {
 		t.User = s.user
 	}
 	if t.User == "" {
-		return errors.New("no user is set: use ssh://user@host/…, or a User line in the configured ssh_config")
+		return hint.Add(errors.New("no user is set"), "use ssh://user@host/…, or a User line in the configured ssh_config")
 	}
 	t.Address = net.JoinHostPort(host, strconv.Itoa(port))
 	t.HostKeyName = strings.ToLower(t.Address) // as ssh writes names to known_hosts

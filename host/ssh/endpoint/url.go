@@ -10,6 +10,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // URL is a parsed endpoint; nothing is looked up yet.
@@ -63,14 +65,14 @@ func Parse(raw string) (URL, error) {
 func cutScheme(raw string) (string, error) {
 	scheme, rest, found := strings.Cut(raw, "://")
 	if !found {
-		return "", errors.New("the endpoint has no scheme: write ssh://user@host/path/of/the.sock")
+		return "", hint.Add(errors.New("the endpoint has no scheme"), "write ssh://user@host/path/of/the.sock")
 	}
 	if scheme != "ssh" {
 		// If it is not a scheme, the text before :// may be anything, even a password.
 		if !plain(scheme, "+") {
 			scheme = "what stands there"
 		}
-		return "", fmt.Errorf("the endpoint's scheme is %s: remote hosts use ssh://", scheme)
+		return "", hint.Add(fmt.Errorf("the endpoint's scheme is %s", scheme), "use ssh:// for a remote host")
 	}
 	return rest, nil
 }
@@ -82,7 +84,7 @@ func parseAuthority(s string) (URL, error) {
 	if i := strings.LastIndexByte(s, '@'); i >= 0 {
 		u.User, host = s[:i], s[i+1:]
 		if strings.Contains(u.User, ":") {
-			return URL{}, errors.New("the endpoint has a password in it: remove it, and log in with a key")
+			return URL{}, hint.Add(errors.New("the endpoint has a password in it"), "remove it, and log in with a key")
 		}
 		if err := checkUser(u.User); err != nil {
 			return URL{}, err
@@ -93,7 +95,7 @@ func parseAuthority(s string) (URL, error) {
 	if bracketed, ok := strings.CutPrefix(host, "["); ok {
 		inside, after, found := strings.Cut(bracketed, "]")
 		if a, err := netip.ParseAddr(inside); !found || err != nil || !a.Is6() {
-			return URL{}, errors.New("the endpoint's host starts with [ but is no IPv6 address in brackets, such as [fd00::7]")
+			return URL{}, hint.Add(errors.New("the endpoint's host starts with [ but is no IPv6 address in brackets"), "write it as in [fd00::7]")
 		}
 		host = inside
 		if after != "" {
@@ -103,10 +105,10 @@ func parseAuthority(s string) (URL, error) {
 		}
 	} else {
 		if host, port, hasPort = strings.Cut(host, ":"); strings.Contains(port, ":") {
-			return URL{}, errors.New("the endpoint's host has several colons: put an IPv6 address in brackets, such as [fd00::7]")
+			return URL{}, hint.Add(errors.New("the endpoint's host has several colons"), "put an IPv6 address in brackets, as in [fd00::7]")
 		}
 		if host == "" {
-			return URL{}, errors.New("the endpoint has no host: write ssh://user@host/path/of/the.sock")
+			return URL{}, hint.Add(errors.New("the endpoint has no host"), "write ssh://user@host/path/of/the.sock")
 		}
 		if !plain(host, "_-") || host[0] == '-' {
 			return URL{}, fmt.Errorf("the endpoint's host %q is neither a name nor an address", host)
@@ -150,11 +152,11 @@ func checkUser(user string) error {
 func checkSocket(socket, host string) error {
 	switch {
 	case socket == "" || socket == "/":
-		return fmt.Errorf("the endpoint of %s names no socket: write its absolute path after the host, such as ssh://user@%s/run/containerd/containerd.sock", host, host)
+		return hint.Add(fmt.Errorf("the endpoint of %s names no socket", host), "write its absolute path after the host, as in ssh://user@%s/run/containerd/containerd.sock", host)
 	case strings.ContainsAny(socket, "%?#\x00\n\r"):
-		return fmt.Errorf("the endpoint of %s has %%, ? or # in the path of the socket: escapes and queries are not supported", host)
+		return hint.Add(fmt.Errorf("the endpoint of %s has %%, ? or # in the path of the socket", host), "write the plain path: escapes and queries are not supported")
 	case path.Clean(socket) != socket:
-		return fmt.Errorf("the endpoint of %s has the path %q: write it as %q", host, socket, path.Clean(socket))
+		return hint.Add(fmt.Errorf("the endpoint of %s has the path %q", host, socket), "write it as %q", path.Clean(socket))
 	case len(socket) > maxSocket:
 		return fmt.Errorf("the endpoint of %s has a path of %d bytes: a socket's is at most %d", host, len(socket), maxSocket)
 	}

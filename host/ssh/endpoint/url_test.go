@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -67,7 +68,7 @@ func TestParseMistakes(t *testing.T) {
 			t.Errorf("Parse(%q) is %+v", raw, u)
 			continue
 		}
-		if !strings.Contains(err.Error(), says) {
+		if !strings.Contains(err.Error()+"\n"+hint.Of(err), says) {
 			t.Errorf("Parse(%q): %v; it should say %q", raw, err, says)
 		}
 		if strings.Contains(err.Error(), "secret") {

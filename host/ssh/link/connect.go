@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
@@ -168,7 +169,8 @@ func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFun
 			return &otherTypes{types, explained}
 		}
 		if err = explained; errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%s ended the connection before the login (sshd does so to a source that failed often, and above MaxStartups): %w", t.Address, io.EOF)
+			err = hint.Add(fmt.Errorf("%s ended the connection before the login: %w", t.Address, io.EOF),
+				"read the log of sshd, which does so above MaxStartups, and to a source that failed often")
 		}
 	}
 	if ctx.Err() != nil {
