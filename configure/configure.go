@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/nodecert"
 	"github.com/bowline-k8s/bowline/sshlogin"
@@ -64,7 +65,7 @@ func (n *Request) Validate() (err error) {
 		return fmt.Errorf("--ssh %q: %w", n.Login, err)
 	}
 	if _, err := os.Stat(filepath.Join(n.Dir, "config.yaml")); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("--out %s: the directory already has a configuration; choose another directory", n.Dir)
+		return hint.Add(fmt.Errorf("--out %s: the directory already has a configuration", n.Dir), "choose another directory")
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 	"github.com/bowline-k8s/bowline/hostcheck"
@@ -195,19 +196,19 @@ func (e *Editor) place(ctx context.Context, r *Request, endpoint string) (*v1alp
 		case h.Name == r.Name:
 			have = h
 		case h.Spec.Endpoint == endpoint:
-			return nil, fmt.Errorf("the Host %s already has the address %s: run %s host remove %s first, or keep it", h.Name, endpoint, e.Command, h.Name)
+			return nil, hint.Add(fmt.Errorf("the Host %s already has the address %s", h.Name, endpoint), "run %s host remove %s first, or keep it", e.Command, h.Name)
 		case nodeName(h) == r.nodeName():
-			return nil, fmt.Errorf("the Host %s already has the node name %s: choose another --node-name", h.Name, r.nodeName())
+			return nil, hint.Add(fmt.Errorf("the Host %s already has the node name %s", h.Name, r.nodeName()), "choose another --node-name")
 		}
 	}
 	switch {
 	case have == nil:
 	case have.DeletionTimestamp != nil:
-		return nil, fmt.Errorf("the Host %s is being removed: wait until it is gone (%s host remove %s shows the progress), or choose another name", r.Name, e.Command, r.Name)
+		return nil, hint.Add(fmt.Errorf("the Host %s is being removed", r.Name), "wait until it is gone (%s host remove %s shows the progress), or choose another name", e.Command, r.Name)
 	case have.Spec.Endpoint != endpoint:
-		return nil, fmt.Errorf("the Host %s exists already, with the address %s: choose another name, or run %s host remove %s first", r.Name, have.Spec.Endpoint, e.Command, r.Name)
+		return nil, hint.Add(fmt.Errorf("the Host %s exists already, with the address %s", r.Name, have.Spec.Endpoint), "choose another name, or run %s host remove %s first", e.Command, r.Name)
 	case nodeName(have) != r.nodeName():
-		return nil, fmt.Errorf("the Host %s exists already, with the node name %s, which cannot change: run %s host remove %s first", r.Name, nodeName(have), e.Command, r.Name)
+		return nil, hint.Add(fmt.Errorf("the Host %s exists already, with the node name %s, which cannot change", r.Name, nodeName(have)), "run %s host remove %s first", e.Command, r.Name)
 	default:
 		return have, nil
 	}
@@ -217,11 +218,12 @@ func (e *Editor) place(ctx context.Context, r *Request, endpoint string) (*v1alp
 	case err != nil:
 		return nil, fmt.Errorf("look for a node %s: %w", r.nodeName(), err)
 	case node.Annotations[v1alpha1.HostAnnotation] != r.Name:
-		return nil, fmt.Errorf("the node %s exists already and does not belong to this host: choose another --node-name, or, if its host no longer exists, run kubectl delete node %s", r.nodeName(), r.nodeName())
+		return nil, hint.Add(fmt.Errorf("the node %s exists already and does not belong to this host", r.nodeName()),
+			"choose another --node-name, or, if its host no longer exists, run kubectl delete node %s", r.nodeName())
 	}
 	_, err = e.Client.CoreV1().Namespaces().Get(ctx, r.Namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("the namespace %s for the key does not exist: set --namespace to Bowline's namespace, or install Bowline first", r.Namespace)
+		return nil, hint.Add(fmt.Errorf("the namespace %s for the key does not exist", r.Namespace), "set --namespace to Bowline's namespace, or install Bowline first")
 	}
 	if err != nil && !apierrors.IsForbidden(err) { // a user who may create Secrets there need not be allowed to see it
 		return nil, fmt.Errorf("look for the namespace %s: %w", r.Namespace, err)
@@ -232,7 +234,7 @@ func (e *Editor) place(ctx context.Context, r *Request, endpoint string) (*v1alp
 // HostsError adds to a failed list of Hosts what to do if the cluster does not have the resource.
 func HostsError(err error) error {
 	if apierrors.IsNotFound(err) {
-		return errors.New("the cluster has no Host resource: install Bowline there (kubectl apply -f charts/bowline/crds installs only the resource)")
+		return hint.Add(errors.New("the cluster has no Host resource"), "install Bowline there (kubectl apply -f charts/bowline/crds installs only the resource)")
 	}
 	return fmt.Errorf("list the Hosts: %w", err)
 }
@@ -251,7 +253,7 @@ func (e *Editor) key(ctx context.Context, r *Request, have *v1.Secret) (*v1.Secr
 				return nil, fmt.Errorf("--key: %w", err)
 			}
 			if !bytes.Equal(old.Marshal(), given.Marshal()) {
-				return nil, fmt.Errorf("the Secret %s/%s has another key, from an earlier attempt: omit --key, or run kubectl delete secret -n %s %s", r.Namespace, r.Name, r.Namespace, r.Name)
+				return nil, hint.Add(fmt.Errorf("the Secret %s/%s has another key, from an earlier attempt", r.Namespace, r.Name), "omit --key, or run kubectl delete secret -n %s %s", r.Namespace, r.Name)
 			}
 		}
 		e.step("Using the key of the Secret %s/%s, from an earlier attempt.", r.Namespace, r.Name)
@@ -289,7 +291,7 @@ func (e *Editor) login(ctx context.Context, m Machine, r *Request, u endpoint.UR
 	}
 	line := authorizedKey(public, r.Name, r.From, options)
 	e.Reporter.Show(fmt.Sprintf("The line for ~/.ssh/authorized_keys of %s on %s:\n\n%s\n\n", u.User, u.Host, line))
-	byHand := fmt.Errorf("%s does not accept the key yet: add the line above to ~/.ssh/authorized_keys of %s there, and run the command again", u.Host, u.User)
+	byHand := hint.Add(fmt.Errorf("%s does not accept the key yet", u.Host), "add the line above to ~/.ssh/authorized_keys of %s there, and run the command again", u.User)
 	own := m.Own()
 	if r.ByHand || own == "" {
 		yes, err := e.Asker.Confirm(ctx, "Did you add the line?")
@@ -309,7 +311,7 @@ func (e *Editor) login(ctx context.Context, m Machine, r *Request, u endpoint.UR
 		}
 		added, err := m.Install(ctx, line, pins)
 		if err != nil {
-			return fmt.Errorf("%w; or add the line above to ~/.ssh/authorized_keys of %s on %s by hand, and run the command again", err, u.User, u.Host)
+			return hint.Add(err, "add the line above to ~/.ssh/authorized_keys of %s on %s by hand, and run the command again", u.User, u.Host)
 		}
 		if added {
 			e.step("The line is in ~/.ssh/authorized_keys of %s.", u.User)
@@ -318,7 +320,8 @@ func (e *Editor) login(ctx context.Context, m Machine, r *Request, u endpoint.UR
 		}
 	}
 	if err := m.Try(ctx, key, pins); err != nil {
-		return fmt.Errorf("the key is still refused: sshd may read another file (sshd -T | grep -i authorizedkeysfile), or reject the permissions of this one (journalctl -u ssh); fix that, and run the command again: %w", err)
+		return hint.Add(fmt.Errorf("the key is still refused: %w", err),
+			"sshd may read another file (sshd -T | grep -i authorizedkeysfile), or reject the permissions of this one (journalctl -u ssh): fix that, and run the command again")
 	}
 	e.step("%s accepts the key.", u.Host)
 	return nil

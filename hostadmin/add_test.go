@@ -129,7 +129,7 @@ func testAddContinues(t *testing.T, w *world) {
 	r := request()
 
 	w.machine.scanErr = errors.New("scan 10.0.0.7:22: connection refused")
-	w.fails(w.Add(w.ctx(), r), "connection refused", "right address")
+	w.fails(w.Add(w.ctx(), r), "connection refused", "check the address")
 	w.machine.scanErr = nil
 	w.noSecret()
 
@@ -170,7 +170,7 @@ func testAddContinues(t *testing.T, w *world) {
 	w.hosts.script = nil
 	short, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	w.fails(w.Add(short, r), "not become Ready in time", "no Bowline has read the Host", "run the command again")
+	w.fails(w.Add(short, r), "node box-1 is not Ready", "no Bowline reads Hosts here", "run the command again")
 	if !strings.Contains(w.said.String(), "No Bowline has read the Host yet") {
 		t.Errorf("it does not say that no Bowline reads the Host:\n%s", w.said.String())
 	}
@@ -304,7 +304,7 @@ func TestAddRefuses(t *testing.T) {
 		"no DNS label":       {func(_ *world, r *Request) { r.Name = "Box_1" }, []string{`NAME "Box_1"`, "lower case"}},
 		"node name":          {func(_ *world, r *Request) { r.NodeName = "Box 1" }, []string{"--node-name"}},
 		"no login":           {func(_ *world, r *Request) { r.Login = "" }, []string{"--ssh", "user@host"}},
-		"no user":            {func(_ *world, r *Request) { r.Login = "10.0.0.7" }, []string{"add the user", "root@10.0.0.7"}},
+		"no user":            {func(_ *world, r *Request) { r.Login = "10.0.0.7" }, []string{"has no user", "root@10.0.0.7"}},
 		"a path":             {func(_ *world, r *Request) { r.Login = "root@10.0.0.7/run" }, []string{"--socket"}},
 		"a password":         {func(_ *world, r *Request) { r.Login = "root:hunter2@10.0.0.7" }, []string{"password"}},
 		"socket":             {func(_ *world, r *Request) { r.Socket = "/run/../x" }, []string{"--socket", "/x"}},
@@ -357,7 +357,7 @@ func testAddIsNoNode(t *testing.T, w *world) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	w.fails(w.Add(short, request()), "not become Ready in time", "Credentials: the Secret bowline/box-1 cannot be read", "it may not")
+	w.fails(w.Add(short, request()), "node box-1 is not Ready", "Credentials: the Secret bowline/box-1 cannot be read", "it may not")
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
 	err := w.wait(stopped, w.hosts.byName["box-1"].DeepCopy())

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // grant is the RBAC objects that give the account its rights for one Host.
@@ -127,7 +128,7 @@ func rightIn[T metav1.Object](s store[T], kind string, o T) right {
 				return failed(err, "read", kind, o)
 			}
 			if have.GetLabels()[LabelHost] != host {
-				return fmt.Errorf("the %s %s exists, and this command did not create it: choose another name for the host", kind, o.GetName())
+				return hint.Add(fmt.Errorf("the %s %s exists, and this command did not create it", kind, o.GetName()), "choose another name for the host")
 			}
 			o.SetResourceVersion(have.GetResourceVersion())
 			o.SetOwnerReferences(have.GetOwnerReferences())

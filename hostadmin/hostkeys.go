@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -18,12 +19,13 @@ import (
 func (e *Editor) hostKeys(ctx context.Context, m Machine, flag string, given []string, u endpoint.URL) ([]string, error) {
 	keys, err := m.Scan(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: is it the right address, and does its sshd listen?", err)
+		return nil, hint.Add(err, "check the address, and that its sshd listens")
 	}
 	if len(given) > 0 {
 		keys = slices.DeleteFunc(keys, func(k ssh.PublicKey) bool { return !known(given, k) })
 		if len(keys) == 0 {
-			return nil, fmt.Errorf("%s presents none of the keys of %s: the host was reinstalled, or someone intercepts the connection; nothing was created", u.Host, flag)
+			return nil, hint.Add(fmt.Errorf("%s presents none of the keys of %s; nothing was created", u.Host, flag),
+				"find out whether the host was reinstalled, or someone intercepts the connection")
 		}
 		e.Reporter.Show(presents(u.Host+" presents", keys))
 		e.step("The host key matches the given one.")
@@ -33,7 +35,7 @@ func (e *Editor) hostKeys(ctx context.Context, m Machine, flag string, given []s
 	var other *endpoint.HostKeyError
 	switch {
 	case errors.As(err, &other):
-		return nil, fmt.Errorf("%w; nothing was created: if you expect the change, remove the line from known_hosts, or set the key with %s", err, flag)
+		return nil, hint.Add(fmt.Errorf("%w; nothing was created", err), "if you expect the change, remove the line from known_hosts, or set the key with %s", flag)
 	case err != nil:
 		e.step("Your known_hosts files are not used: %v", err)
 	case len(trusted) > 0:
@@ -46,7 +48,8 @@ func (e *Editor) hostKeys(ctx context.Context, m Machine, flag string, given []s
 	yes, err := e.Asker.Confirm(ctx, "Are you sure you want to continue connecting?")
 	switch {
 	case errors.Is(err, ErrCannotAsk):
-		return nil, fmt.Errorf("cannot ask you to confirm the host key, as standard input is not a terminal: set the key with %s, or accept the presented key with --yes; nothing was created", flag)
+		return nil, hint.Add(errors.New("cannot ask you to confirm the host key, as standard input is not a terminal; nothing was created"),
+			"set the key with %s, or accept the presented key with --yes", flag)
 	case err != nil:
 		return nil, err
 	case !yes:

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -42,7 +43,7 @@ func publicKey(private []byte) (ssh.PublicKey, error) {
 	var encrypted *ssh.PassphraseMissingError
 	switch {
 	case errors.As(err, &encrypted):
-		return nil, errors.New("the key has a passphrase, which Bowline cannot ask for: omit --key to create a key for this host")
+		return nil, hint.Add(errors.New("the key has a passphrase, which Bowline cannot ask for"), "omit --key to create a key for this host")
 	case err != nil:
 		return nil, fmt.Errorf("not a private key: %w", err)
 	}

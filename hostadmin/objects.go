@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -73,9 +74,10 @@ func (e *Editor) secret(ctx context.Context, r *Request) (*v1.Secret, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the Secret %s/%s: %w", r.Namespace, r.Name, err)
 	case s.Labels[LabelHost] != r.Name:
-		return nil, fmt.Errorf("the Secret %s/%s exists, and this command did not create it; choose another name for the host, or create the Host with that Secret yourself (docs/hosts.md)", r.Namespace, r.Name)
+		return nil, hint.Add(fmt.Errorf("the Secret %s/%s exists, and this command did not create it", r.Namespace, r.Name),
+			"choose another name for the host, or create the Host with that Secret yourself (docs/hosts.md)")
 	case len(s.Data[v1.SSHAuthPrivateKey]) == 0:
-		return nil, fmt.Errorf("the Secret %s/%s has no %s: run kubectl delete secret -n %s %s, and run the command again", r.Namespace, r.Name, v1.SSHAuthPrivateKey, r.Namespace, r.Name)
+		return nil, hint.Add(fmt.Errorf("the Secret %s/%s has no %s", r.Namespace, r.Name, v1.SSHAuthPrivateKey), "run kubectl delete secret -n %s %s, and run the command again", r.Namespace, r.Name)
 	}
 	return s, nil
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/hosts"
 	"github.com/bowline-k8s/bowline/logonce"
@@ -101,7 +102,7 @@ func (e *Editor) nothing(ctx context.Context, r Removal) error {
 		return err
 	}
 	if secret == nil && len(rights) == 0 {
-		return fmt.Errorf("the Host %s does not exist: %s host list shows all Hosts", r.Name, e.Command)
+		return hint.Add(fmt.Errorf("the Host %s does not exist", r.Name), "see all Hosts with %s host list", e.Command)
 	}
 	e.step("The Host %s does not exist any more.", r.Name)
 	if err := e.dropRights(ctx, rights); secret == nil || err != nil {
@@ -162,7 +163,7 @@ func (e *Editor) gone(ctx context.Context, h *v1alpha1.Host) error {
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				why = "interrupted"
 			}
-			return fmt.Errorf("the Host %s: %s; %s; the removal continues: run the command again to watch, with --detach if the host no longer exists", h.Name, why, said)
+			return hint.Add(fmt.Errorf("the Host %s: %s; %s; the removal continues", h.Name, why, said), "run the command again to watch, with --detach if the host no longer exists")
 		case <-time.After(e.Poll):
 		}
 	}

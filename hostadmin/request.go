@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -48,17 +49,17 @@ type Request struct {
 // Host of one machine.
 func (r *Request) endpoint() (endpoint.URL, error) {
 	if r.Login == "" {
-		return endpoint.URL{}, errors.New("--ssh: set user@host[:port] of the host")
+		return endpoint.URL{}, hint.Add(errors.New("--ssh is not set"), "set it to user@host[:port] of the host")
 	}
 	if strings.Contains(r.Login, "/") {
-		return endpoint.URL{}, fmt.Errorf("--ssh %q: use user@host[:port] without a path; set the socket with --socket", withoutPassword(r.Login))
+		return endpoint.URL{}, hint.Add(fmt.Errorf("--ssh %q has a path", withoutPassword(r.Login)), "use user@host[:port], and set the socket with --socket")
 	}
 	u, err := endpoint.Parse("ssh://" + r.Login + r.Socket)
 	if err != nil {
 		return endpoint.URL{}, fmt.Errorf("--ssh or --socket: %w", err)
 	}
 	if u.User == "" {
-		return endpoint.URL{}, fmt.Errorf("--ssh %q: add the user, such as root@%s", r.Login, r.Login)
+		return endpoint.URL{}, hint.Add(fmt.Errorf("--ssh %q has no user", r.Login), "add it, as in root@%s", r.Login)
 	}
 	if u.Port == 22 {
 		u.Port = 0
@@ -77,7 +78,7 @@ func (r *Request) jump(login string) (endpoint.URL, error) {
 		return endpoint.URL{}, fmt.Errorf("--proxy-jump: %w", err)
 	}
 	if u.User == "" {
-		return endpoint.URL{}, fmt.Errorf("--proxy-jump %q: add the user, such as root@%s", login, login)
+		return endpoint.URL{}, hint.Add(fmt.Errorf("--proxy-jump %q has no user", login), "add it, as in root@%s", login)
 	}
 	return u, nil
 }

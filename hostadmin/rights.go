@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // LabelIdentity is on the service account that the chart creates; its value is the chart's
@@ -69,7 +70,7 @@ func (e *Editor) account(ctx context.Context, r *Request) (*account, error) {
 	case 1:
 		return &account{namespace: r.Namespace, name: list.Items[0].Name, impersonates: impersonates(&list.Items[0])}, nil
 	}
-	return nil, fmt.Errorf("several Bowlines run here: choose the one for this host with --service-account: %s", strings.Join(names, ", "))
+	return nil, hint.Add(fmt.Errorf("several Bowlines run here: %s", strings.Join(names, ", ")), "choose the one for this host with --service-account")
 }
 
 func impersonates(sa *v1.ServiceAccount) bool {
@@ -136,10 +137,11 @@ func (e *Editor) rightsByHand(ctx context.Context, a *account, r *Request, g *gr
 		a, text, LabelHost, r.Name, r.Namespace))
 	yes, err := e.Asker.Confirm(ctx, "Are the rights applied?")
 	if errors.Is(err, ErrCannotAsk) || err == nil && !yes {
-		return fmt.Errorf("you may not grant Bowline the rights for this host (%w): have someone who may apply the objects above, and run the command again (with --yes in a script)", refused)
+		return hint.Add(fmt.Errorf("you may not grant Bowline the rights for this host: %w", refused),
+			"have someone who may apply the objects above, and run the command again (with --yes in a script)")
 	}
 	if err == nil && !e.awaitRights(ctx, a, g) {
-		return fmt.Errorf("the service account %s does not have the rights for this host yet: have the objects above applied, and run the command again", a)
+		return hint.Add(fmt.Errorf("the service account %s does not have the rights for this host yet", a), "have the objects above applied, and run the command again")
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/hosts"
 )
 
@@ -107,7 +108,7 @@ func (e *Editor) hopeless(h *v1alpha1.Host) error {
 	}
 	switch c.Reason {
 	case hosts.ReasonInvalid, hosts.ReasonNodeTaken, hosts.ReasonHostTaken:
-		return fmt.Errorf("the Host %s cannot be a node (%s): %s; to remove it, run %s host remove %s", h.Name, c.Reason, c.Message, e.Command, h.Name)
+		return hint.Add(fmt.Errorf("the Host %s cannot be a node (%s): %s", h.Name, c.Reason, c.Message), "to remove it, run %s host remove %s", e.Command, h.Name)
 	}
 	return nil
 }
@@ -132,13 +133,14 @@ func (e *Editor) node(ctx context.Context, h *v1alpha1.Host) (string, bool) {
 // late says what was missing when ctx ended.
 func (e *Editor) late(ctx context.Context, h *v1alpha1.Host) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("interrupted; the Host %s exists and still becomes a node: run the command again to watch, or run %s host remove %s", h.Name, e.Command, h.Name)
+		return hint.Add(fmt.Errorf("interrupted; the Host %s exists and still becomes a node", h.Name), "run the command again to watch, or run %s host remove %s", e.Command, h.Name)
 	}
 	c := current(h, v1alpha1.ConditionReady)
 	var what string
 	switch {
 	case c == nil:
-		return fmt.Errorf("the node %s did not become Ready in time: no Bowline has read the Host. Run one in this cluster, with hostObjects in its configuration and the right to read Hosts (docs/hosts.md), and run the command again", nodeName(h))
+		return hint.Add(fmt.Errorf("node %s is not Ready: no Bowline reads Hosts here", nodeName(h)),
+			"run one in this cluster, with hostObjects in its configuration and the right to read Hosts (docs/hosts.md), and run the command again")
 	case c.Status == metav1.ConditionTrue:
 		what = "the Host is Ready, but its node is not: kubectl describe node " + nodeName(h)
 	default:
@@ -147,5 +149,5 @@ func (e *Editor) late(ctx context.Context, h *v1alpha1.Host) error {
 			what += " (" + h.Status.LastError + ")"
 		}
 	}
-	return fmt.Errorf("the node %s did not become Ready in time; %s; Bowline keeps trying: fix that, and run the command again to wait", nodeName(h), what)
+	return hint.Add(fmt.Errorf("node %s is not Ready: %s", nodeName(h), what), "fix that, and run the command again to wait: Bowline keeps trying")
 }

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/hostcheck"
 	"github.com/bowline-k8s/bowline/hosts"
@@ -91,14 +92,14 @@ func (w *world) ctx() context.Context {
 	return ctx
 }
 
-// fails expects an error with these words.
+// fails expects an error with these words, in its text or its hint.
 func (w *world) fails(err error, words ...string) {
 	w.t.Helper()
 	if err == nil {
 		w.t.Fatalf("no error; wanted one that says %q\n%s", words, w.said.String())
 	}
 	for _, word := range words {
-		if !strings.Contains(err.Error(), word) {
+		if !strings.Contains(err.Error()+"\n"+hint.Of(err), word) {
 			w.t.Errorf("the error does not say %q: %v", word, err)
 		}
 	}

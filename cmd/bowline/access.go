@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/hosts"
 	"github.com/bowline-k8s/bowline/kubeclient"
 )
@@ -48,7 +49,7 @@ func (a *access) rest() (*rest.Config, error) {
 	}
 	// kubectl would try its default server, on port 8080 of this machine.
 	if raw, err := loader.RawConfig(); err == nil && api.IsConfigEmpty(&raw) && config.Host == clientcmd.ClusterDefaults.Server {
-		return nil, errors.New("no cluster is configured: neither $KUBECONFIG nor ~/.kube/config exists; set --kubeconfig")
+		return nil, hint.Add(errors.New("no cluster is configured: neither $KUBECONFIG nor ~/.kube/config exists"), "set --kubeconfig")
 	}
 	config.Timeout = 30 * time.Second
 	return kubeclient.Configure(config), nil

@@ -20,6 +20,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/hostadmin"
 	"github.com/bowline-k8s/bowline/hosts"
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -186,7 +187,7 @@ func TestHostCommandsRefuse(t *testing.T) {
 		{[]string{"version", "-o", "yaml"}, "text or json"},
 	} {
 		out, err := command(t, c.args...)
-		if err == nil || !strings.Contains(err.Error(), c.want) || out != "" {
+		if err == nil || !strings.Contains(err.Error()+"\n"+hint.Of(err), c.want) || out != "" {
 			t.Errorf("%v: %q, %v", c.args, out, err)
 		}
 	}

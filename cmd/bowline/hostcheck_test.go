@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/hostcheck"
 )
 
@@ -40,7 +41,7 @@ func TestHostCheckRefuses(t *testing.T) {
 		{[]string{"/run/c.sock", "--root-directory", "kubelet"}, "--root-directory"},
 	} {
 		out, err := check(t, c.args...)
-		if err == nil || errors.Is(err, errReported) || !strings.Contains(err.Error(), c.want) || out != "" {
+		if err == nil || errors.Is(err, errReported) || !strings.Contains(err.Error()+"\n"+hint.Of(err), c.want) || out != "" {
 			t.Errorf("%v: %q, %v", c.args, out, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bowline-k8s/bowline/connect"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/prepare"
 )
@@ -40,7 +41,7 @@ failure, and 1 otherwise.`,
 			}
 			if kubeconfig != "" {
 				if p.Node.Name == "" || podCIDR != "" {
-					return errors.New("--kubeconfig reads the podCIDR of the node --node-name; do not combine it with --pod-cidr")
+					return hint.Add(errors.New("--kubeconfig reads the podCIDR of the node --node-name"), "set --node-name, and do not combine it with --pod-cidr")
 				}
 				if p.Node.Subnet, err = prepare.NodeSubnet(c.Context(), kubeconfig, p.Node.Name); err != nil {
 					return err

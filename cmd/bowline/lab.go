@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // labProgram is the lab's program. It is separate so that bowline does not contain Kubernetes,
@@ -54,7 +56,7 @@ func findLab() (string, error) {
 	if p, err := exec.LookPath(labProgram); err == nil {
 		return p, nil
 	}
-	return "", fmt.Errorf("%s is not built: run `make lab` in the source tree", labProgram)
+	return "", hint.Add(fmt.Errorf("%s is not built", labProgram), "run `make lab` in the source tree")
 }
 
 func executable(path string) bool {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
@@ -22,7 +23,7 @@ func refuses(t *testing.T, command func() *cobra.Command, cases map[string][]str
 		var out bytes.Buffer
 		c.SetOut(&out)
 		c.SetArgs(args)
-		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) || out.Len() > 0 {
+		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error()+"\n"+hint.Of(err), want) || out.Len() > 0 {
 			t.Errorf("%q: %v, not %q; printed %q", args, err, want, out.String())
 		}
 	}
