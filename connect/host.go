@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri/stream"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/local"
@@ -217,7 +218,7 @@ func Published(cfg *config.Host, apiServer *url.URL) (string, error) {
 	port := cmp.Or(apiServer.Port(), "443")
 	c, err := (&net.Dialer{Timeout: lookupTimeout}).Dial("udp", net.JoinHostPort(apiServer.Hostname(), port))
 	if err != nil {
-		return "", fmt.Errorf("find the address by which the API server reaches this process: %w; set server.publishedAddress", err)
+		return "", hint.Add(fmt.Errorf("find the address by which the API server reaches this process: %w", err), "set server.publishedAddress")
 	}
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).IP.String(), nil

@@ -20,6 +20,7 @@ import (
 	"github.com/bowline-k8s/bowline/connect"
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
@@ -70,7 +71,7 @@ func hostIPs(cfg *config.Host, f *host.Facts, last *snapshot) ([]string, error) 
 		}
 	}
 	if len(f.Addresses) == 0 {
-		return nil, errors.New("the host has no reachable address; set nodeIP")
+		return nil, hint.Add(errors.New("the host has no reachable address"), "set nodeIP")
 	}
 	return []string{f.Addresses[0].String()}, nil
 }

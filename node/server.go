@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri/logs"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/nodecert"
 	"github.com/bowline-k8s/bowline/provider/api"
 )
@@ -53,7 +54,7 @@ func (n *Node) listen(ctx context.Context, certificate getCertificate) (err erro
 	}
 	address := net.JoinHostPort(n.cfg.Server.Address, strconv.Itoa(port))
 	if n.listener, err = net.Listen("tcp", address); err != nil {
-		return fmt.Errorf("the node's API needs %s: %w; is a kubelet or another Bowline there? server.port chooses another", address, err)
+		return hint.Add(fmt.Errorf("the node's API needs %s: %w", address, err), "stop the kubelet or the other Bowline there, or choose another server.port")
 	}
 	return nil
 }

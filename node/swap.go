@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 )
 
@@ -14,5 +15,6 @@ func swapAllowed(cfg *config.Host, facts host.Facts) error {
 	if !*cfg.FailSwapOn || len(facts.Swaps) == 0 {
 		return nil
 	}
-	return fmt.Errorf("swap is on (%s): turn it off with swapoff -a, or set failSwapOn to false, so that containers get no swap", strings.Join(facts.Swaps, ", "))
+	return hint.Add(fmt.Errorf("swap is on (%s)", strings.Join(facts.Swaps, ", ")),
+		"turn it off with swapoff -a, or set failSwapOn to false, so that containers get no swap")
 }

@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // Issued is what a cluster issues for a new node.
@@ -148,7 +150,7 @@ func sign(ctx context.Context, requests typedcertificates.CertificateSigningRequ
 		case err == nil:
 			r = next
 		case approved && ctx.Err() != nil:
-			return nil, fmt.Errorf("request %s is approved but not signed: does the controller manager run with a signing key?", r.Name)
+			return nil, hint.Add(fmt.Errorf("request %s is approved but not signed", r.Name), "check that the controller manager runs with a signing key")
 		default:
 			return nil, err
 		}

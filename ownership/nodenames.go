@@ -3,6 +3,8 @@ package ownership
 import (
 	"fmt"
 	"sync"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // nodeNames are the node names of a process's hosts. The configuration alone cannot prove them
@@ -28,7 +30,7 @@ func (n *nodeNames) reserve(clusters []string, node, host string) (free func(), 
 	defer n.mu.Unlock()
 	for _, c := range clusters {
 		if other, taken := n.hosts[c+"/"+node]; taken {
-			return nil, fmt.Errorf("host %[2]s already uses the node name %[1]q: set nodeName for one of them", node, other)
+			return nil, hint.Add(fmt.Errorf("host %s already uses the node name %q", other, node), "set nodeName for one of them")
 		}
 	}
 	if n.hosts == nil {

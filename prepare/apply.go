@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/schema"
 	"github.com/bowline-k8s/bowline/hostcheck"
@@ -213,7 +214,7 @@ func apply(ctx context.Context, m Machine, fix Fix) error {
 
 func restart(ctx context.Context, m Machine) error {
 	if err := run(ctx, m, restarts, restartContainerd...); err != nil {
-		return fmt.Errorf("%w; its configuration is written: restart containerd yourself", err)
+		return hint.Add(err, "restart containerd yourself: its configuration is written")
 	}
 	return nil
 }

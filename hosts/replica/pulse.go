@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 const (
@@ -23,7 +25,8 @@ const (
 )
 
 // errTaken: two processes have the same name.
-var errTaken = errors.New("another process uses the name of this replica; give each replica its own name (hostObjects.replicas.name, or POD_NAME in its environment)")
+var errTaken = hint.Add(errors.New("another process uses the name of this replica"),
+	"give each replica its own name (hostObjects.replicas.name, or POD_NAME in its environment)")
 
 func isLeaving(l *coordinationv1.Lease) bool { return l.Annotations[leavingAnnotation] != "" }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/hosts/shard"
 )
 
@@ -382,7 +383,7 @@ func TestOneName(t *testing.T) {
 		w.after(20 * time.Second)
 		select {
 		case err := <-first.ended:
-			if err == nil || !strings.Contains(err.Error(), "give each replica its own name") {
+			if err == nil || !strings.Contains(hint.Text(err), "Give each replica its own name") {
 				t.Errorf("it ended with %v", err)
 			}
 		default:

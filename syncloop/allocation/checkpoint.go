@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/schema"
 	"github.com/bowline-k8s/bowline/pod"
@@ -69,7 +70,7 @@ func (m *Manager) load(ctx context.Context) {
 				m.post(func(context.Context) { m.checkpoint, m.loaded = r, true })
 			} else if !failed && ctx.Err() == nil {
 				failed = true
-				klog.FromContext(ctx).Error(err, "Failed to read the record of resized pods, will retry; no container starts")
+				klog.FromContext(ctx).Error(err, "Failed to read the record of resized pods, will retry; no container starts", hint.With(err)...)
 			}
 			return err == nil, nil
 		})
@@ -93,7 +94,7 @@ func readRecord(ctx context.Context, files Files, path string) (r record, err er
 			return record{}, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	return record{}, fmt.Errorf("cannot parse %s, the record of resized pods (%w); restore it, or remove it if no pod of this node was resized", path, err)
+	return record{}, hint.Add(fmt.Errorf("cannot parse the record of resized pods %s: %w", path, err), "restore it, or remove it if no pod of this node was resized")
 }
 
 // Save records the current state of a pod, and drops pods that are gone. One write is under way at

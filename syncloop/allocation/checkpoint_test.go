@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/hosttest/recordtest"
 	"github.com/bowline-k8s/bowline/host/schema"
@@ -64,7 +65,7 @@ func TestResizeRecordFailsClosed(t *testing.T) {
 			t.Errorf("%s: read as %+v, %v", name, r, err)
 			continue
 		}
-		if said := err.Error(); !strings.HasPrefix(said, "cannot parse /r/resizes.json, the record of resized pods (") || strings.Contains(said, "\n") {
+		if said := err.Error(); !strings.HasPrefix(said, "cannot parse the record of resized pods /r/resizes.json: ") || hint.Of(err) == "" || strings.Contains(said, "\n") {
 			t.Errorf("%s: %s", name, said)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/logonce"
 )
@@ -147,7 +148,7 @@ func (m *Manager) failed(ctx context.Context, err error) {
 	if !m.logged.Changed(err) {
 		return
 	}
-	klog.FromContext(ctx).Error(err, "Failed to set the limits of the pods' parent cgroups, will retry")
+	klog.FromContext(ctx).Error(err, "Failed to set the limits of the pods' parent cgroups, will retry", hint.With(err)...)
 	if !errors.Is(err, ErrShared) {
 		m.cfg.Event(v1.EventTypeWarning, reasonFailed, err.Error())
 	}
@@ -163,7 +164,7 @@ func (m *Manager) write(ctx context.Context, want []spec.ParentCgroup) error {
 		}
 		for _, name := range names {
 			if uid := m.cfg.UID(name); uid != "" && !m.cfg.Known(uid) {
-				return fmt.Errorf("%w: %s; set another cgroupRoot to separate them", ErrShared, path.Join(c.Path, name))
+				return hint.Add(fmt.Errorf("%w: %s", ErrShared, path.Join(c.Path, name)), "set another cgroupRoot to separate them")
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 )
 
@@ -185,7 +186,7 @@ func (m *Manager) setUpNFS(ctx context.Context, p *v1.Pod, name string, source *
 	}
 	if err := m.nfs.mount(ctx, source.Server, func(ctx context.Context) error { return m.cfg.Host.Mount(ctx, mount) }); err != nil {
 		if there, lookErr := m.exist(ctx, nfsHelper); lookErr == nil && !there {
-			return fmt.Errorf("mount %s: the host has no %s; install its NFS client (Debian: nfs-common, others: nfs-utils): %w", mount.Source, nfsHelper, err)
+			return hint.Add(fmt.Errorf("mount %s: the host has no %s: %w", mount.Source, nfsHelper, err), "install the NFS client of the host (Debian: nfs-common, others: nfs-utils)")
 		}
 		return fmt.Errorf("mount %s: %w", mount.Source, err)
 	}

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -94,10 +95,10 @@ func TestNFSFails(t *testing.T) {
 		helper bool
 		want   string
 	}{
-		"no client":   {"nas", false, `MountVolume.SetUp failed for volume "v" : mount nas:/srv: the host has no /sbin/mount.nfs; install its NFS client (Debian: nfs-common, others: nfs-utils): bad option`},
+		"no client":   {"nas", false, `MountVolume.SetUp failed for volume "v" : mount nas:/srv: the host has no /sbin/mount.nfs: bad option. Install the NFS client of the host (Debian: nfs-common, others: nfs-utils)`},
 		"refused":     {"nas", true, `MountVolume.SetUp failed for volume "v" : mount nas:/srv: bad option`},
-		"no server":   {"", true, `MountVolume.SetUp failed for volume "v" : nfs server "" and path "/srv" name no export: the server is a host name or an address, and the path is absolute`},
-		"a flag":      {"-x", true, `MountVolume.SetUp failed for volume "v" : nfs server "-x" and path "/srv" name no export: the server is a host name or an address, and the path is absolute`},
+		"no server":   {"", true, `MountVolume.SetUp failed for volume "v" : nfs server "" and path "/srv" name no export. Use a host name or an address, and an absolute path`},
+		"a flag":      {"-x", true, `MountVolume.SetUp failed for volume "v" : nfs server "-x" and path "/srv" name no export. Use a host name or an address, and an absolute path`},
 		"an IPv6 one": {"[fd00::1]", true, `MountVolume.SetUp failed for volume "v" : mount [fd00::1]:/srv: bad option`},
 	} {
 		h := newMemHost()
@@ -106,7 +107,7 @@ func TestNFSFails(t *testing.T) {
 			h.put("/sbin/mount.nfs", node{mode: 0o755})
 		}
 		_, err := newManager(t, h, newCluster()).Prepare(t.Context(), testPod(nfsVolume("v", c.server, false)))
-		if f := Failures(err); len(f) != 1 || f[0].Error() != c.want {
+		if f := Failures(err); len(f) != 1 || hint.Text(f[0]) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // nfsFlags and nfsValues are the mount options that a persistent volume may use for NFS: those of
@@ -47,7 +49,8 @@ func nfsOptions(name string, options []string) ([]string, error) {
 			case !has && slices.Contains(nfsFlags, key), has && slices.Contains(nfsValues, key) && nfsValue.MatchString(value):
 				out = append(out, o)
 			default:
-				return nil, fmt.Errorf("the mount option %q of the persistent volume %s is not allowed for NFS: use those of nfs(5) except bg, and flags such as noatime and nosuid", o, name)
+				return nil, hint.Add(fmt.Errorf("the mount option %q of the persistent volume %s is not allowed for NFS", o, name),
+					"use those of nfs(5) except bg, and flags such as noatime and nosuid")
 			}
 		}
 	}
@@ -68,5 +71,5 @@ func nfsSource(server, path string) (string, error) {
 	case bare == server && serverName.MatchString(server):
 		return server + ":" + path, nil
 	}
-	return "", fmt.Errorf("nfs server %q and path %q name no export: the server is a host name or an address, and the path is absolute", server, path)
+	return "", hint.Add(fmt.Errorf("nfs server %q and path %q name no export", server, path), "use a host name or an address, and an absolute path")
 }

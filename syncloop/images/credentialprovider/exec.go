@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
 	"k8s.io/kubelet/pkg/apis/credentialprovider/install"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 const (
@@ -60,7 +62,7 @@ func (p Program) run(ctx context.Context, q question) (*credentialapi.Credential
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return nil, fmt.Errorf("credential provider %s failed for image %s: %w; run it by hand with such a request to see what it says", p.Config.Name, q.image, err)
+		return nil, hint.Add(fmt.Errorf("credential provider %s failed for image %s: %w", p.Config.Name, q.image, err), "run it with such a request to see what it prints")
 	}
 	response, err := decode(stdout.kept, p.Config.APIVersion)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1"
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
@@ -78,9 +79,9 @@ func TestOlderProtocols(t *testing.T) {
 // Errors contain nothing of the program's output, which may be a secret.
 func TestFailures(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
-		"exit":             {`echo secret-1; echo "no metadata service" >&2; exit 3`, "credential provider helper failed for image r.example/app: exit status 3; run it by hand"},
-		"token shown":      {`echo "cannot use ` + token + `" >&2; exit 1`, "exit status 1; run"},
-		"secret shown":     {`echo "cannot use secret-1" >&2; exit 1`, "exit status 1; run"},
+		"exit":             {`echo secret-1; echo "no metadata service" >&2; exit 3`, "credential provider helper failed for image r.example/app: exit status 3\nrun it with such a request"},
+		"token shown":      {`echo "cannot use ` + token + `" >&2; exit 1`, "exit status 1\nrun"},
+		"secret shown":     {`echo "cannot use secret-1" >&2; exit 1`, "exit status 1\nrun"},
 		"much":             {`head -c 3000000 /dev/zero`, "answered with more than 1048576 bytes"},
 		"nothing":          {``, "its answer is not JSON"},
 		"words":            {`echo secret-1`, "its answer is not JSON"},
@@ -93,7 +94,7 @@ func TestFailures(t *testing.T) {
 			p := program(t, c.script)
 			t.Setenv("OLD", strings.Replace(good, protocolV1, versions[2], 1))
 			_, err := p.run(t.Context(), question{image: "r.example/app", token: token})
-			if err == nil || !strings.Contains(err.Error(), c.want) {
+			if err == nil || !strings.Contains(err.Error()+"\n"+hint.Of(err), c.want) {
 				t.Fatalf("error %v, want %q", err, c.want)
 			}
 			if strings.Contains(err.Error(), "secret-1") || strings.Contains(err.Error(), token) || strings.Contains(err.Error(), "no metadata service") {
