@@ -160,7 +160,7 @@ func awaitLink(ctx context.Context, l *link.Link, address string) error {
 		case errors.As(state.Err, &key), errors.As(state.Err, &login):
 			return state.Err
 		case state.Err != nil && !logged:
-			klog.FromContext(ctx).Error(state.Err, "Failed to connect to the host, will retry")
+			klog.FromContext(ctx).Error(state.Err, "Failed to connect to the host, will retry", hint.With(state.Err)...)
 			logged = true
 		}
 		select {

@@ -63,10 +63,12 @@ func (s *secretLogin) login(ctx context.Context) (endpoint.Login, error) {
 	case err == nil:
 	case apierrors.IsNotFound(err):
 		s.last = nil
-		return endpoint.Login{}, endpoint.NewAuthError(fmt.Sprintf("the Secret %s with the SSH key does not exist; create it: kubectl create secret generic --type=kubernetes.io/ssh-auth --from-file=ssh-privatekey=FILE", s.name))
+		return endpoint.Login{}, endpoint.NewAuthError(fmt.Sprintf("the Secret %s with the SSH key does not exist", s.name),
+			"create it:\nkubectl create secret generic --type=kubernetes.io/ssh-auth --from-file=ssh-privatekey=FILE")
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		s.last = nil
-		return endpoint.Login{}, endpoint.NewAuthError(fmt.Sprintf("the account of %s may not read the Secret %s with the SSH key: give it a Role with resourceNames, or set ssh.secret.kubeconfig to that of another account (%v)", s.kubeconfig, s.name, err))
+		return endpoint.Login{}, endpoint.NewAuthError(fmt.Sprintf("the account of %s may not read the Secret %s with the SSH key: %v", s.kubeconfig, s.name, err),
+			"give it a Role with resourceNames, or set ssh.secret.kubeconfig to that of another account")
 	case s.last != nil:
 		return *s.last, nil
 	default:
@@ -75,7 +77,7 @@ func (s *secretLogin) login(ctx context.Context) (endpoint.Login, error) {
 	login := endpoint.Login{Key: secret.Data[v1.SSHAuthPrivateKey], Passphrase: bytes.TrimRight(secret.Data[SecretPassphrase], "\r\n"),
 		Certificate: secret.Data[SecretCertificate]}
 	if len(login.Key) == 0 {
-		return endpoint.Login{}, endpoint.NewAuthError(fmt.Sprintf("the Secret %s has no %s: its type must be %s", s.name, v1.SSHAuthPrivateKey, v1.SecretTypeSSHAuth))
+		return endpoint.Login{}, endpoint.NewAuthError(fmt.Sprintf("the Secret %s has no %s", s.name, v1.SSHAuthPrivateKey), "give it the type "+string(v1.SecretTypeSSHAuth))
 	}
 	s.last = &login
 	return login, nil

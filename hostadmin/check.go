@@ -14,6 +14,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cluster"
 	"github.com/bowline-k8s/bowline/connect"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/hostcheck"
 	"github.com/bowline-k8s/bowline/sshlogin"
@@ -71,7 +72,7 @@ func (r *Reach) target(raw string) (*hostcheck.Config, error) {
 	if !strings.HasPrefix(raw, "ssh://") {
 		cfg.Socket = strings.TrimPrefix(raw, "unix://")
 		if !path.IsAbs(cfg.Socket) || path.Clean(cfg.Socket) != cfg.Socket {
-			return nil, fmt.Errorf("endpoint %q: write unix:///path/of/the.sock, or ssh://user@host/path/of/the.sock", raw)
+			return nil, hint.Add(fmt.Errorf("endpoint %q is neither the absolute path of a socket nor ssh://", raw), "write unix:///path/of/the.sock, or ssh://user@host/path/of/the.sock")
 		}
 		cfg.Endpoint = "unix://" + cfg.Socket
 		if len(r.Given) > 0 {

@@ -35,7 +35,7 @@ func (e *Editor) hostKeys(ctx context.Context, m Machine, flag string, given []s
 	var other *endpoint.HostKeyError
 	switch {
 	case errors.As(err, &other):
-		return nil, hint.Add(fmt.Errorf("%w; nothing was created", err), "if you expect the change, remove the line from known_hosts, or set the key with %s", flag)
+		return nil, hint.Add(fmt.Errorf("%v; nothing was created", err), "if you expect the change, remove the line from known_hosts, or set the key with %s", flag)
 	case err != nil:
 		e.step("Your known_hosts files are not used: %v", err)
 	case len(trusted) > 0:

@@ -276,7 +276,7 @@ func (m *fakeMachine) Try(_ context.Context, key []byte, hostKeys []string) erro
 	case !known(hostKeys, m.hostKey):
 		return &endpoint.HostKeyError{Problem: "unknown"}
 	case !m.trusts(public):
-		return endpoint.NewAuthError("refuses the login")
+		return endpoint.NewAuthError("refuses the login", "")
 	}
 	return nil
 }

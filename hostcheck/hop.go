@@ -60,7 +60,7 @@ func checkHostKey(name string, e *endpoint.HostKeyError) Line {
 		return Line{Failure, HostKey, presents + ", and pinned is " + strings.Join(e.Known, ", ") + ": the key has changed: the host was reinstalled, or someone intercepts the connection",
 			compare + "and only if it is the host's key, " + pin + e.Scan}
 	}
-	return Line{Failure, HostKey, e.Error(), e.Scan}
+	return Line{Failure, HostKey, e.Error(), e.Hint()}
 }
 
 // undialed is a dial error without the address, which the line already has.

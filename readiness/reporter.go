@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/provider"
@@ -99,8 +100,8 @@ func (r *Reporter) look(ctx context.Context, s *State) error {
 		klog.FromContext(ctx).Info("Link to the host is up", "address", l.Address)
 	default:
 		down := &link.DownError{Address: l.Address, For: now.Sub(state.Since), Cause: state.Err}
-		l.Message, l.Over = down.Error(), state.Since.Add(r.grace)
-		klog.FromContext(ctx).Error(down, "Link to the host is down")
+		l.Message, l.Over = hint.Text(down), state.Since.Add(r.grace)
+		klog.FromContext(ctx).Error(down, "Link to the host is down", hint.With(down)...)
 	}
 	s.link(now, l)
 	return nil

@@ -32,12 +32,15 @@ type Client struct {
 
 // AuthError reports that the host refused every key, or that there was no key to offer. A retry
 // soon after does not help.
-type AuthError struct{ msg string }
+type AuthError struct{ msg, hint string }
 
 func (e *AuthError) Error() string { return e.msg }
 
-// NewAuthError is for a Source of Credentials that has no login.
-func NewAuthError(msg string) *AuthError { return &AuthError{msg} }
+// Hint says what to do; it may be empty.
+func (e *AuthError) Hint() string { return e.hint }
+
+// NewAuthError is for a Source of Credentials that has no login. hint says what to do.
+func NewAuthError(msg, hint string) *AuthError { return &AuthError{msg, hint} }
 
 // UnexpectedError reports that the server at an address never got to present a host key. The
 // text repeats nothing of the answer: the status of a Host shows this error, so anyone who may
@@ -71,7 +74,7 @@ func (t *Target) Client(ctx context.Context, without ...string) (*Client, error)
 	}
 	ring, err := t.keyring(ctx)
 	if err != nil {
-		return nil, hint.Add(&AuthError{err.Error()}, "%s", hint.Of(err))
+		return nil, &AuthError{err.Error(), hint.Of(err)}
 	}
 	klog.FromContext(ctx).V(4).Info("Logging in by SSH", "target", t.String(), "keys", ring.names(), "skipped", ring.notes,
 		"hostKeyAlgorithms", p.algorithms, "pinned", p.known, "knownHosts", p.looked)
@@ -174,8 +177,8 @@ func (c *Client) Explain(err error) error {
 		return &UnexpectedError{Address: c.target.Address, Cause: err}
 	}
 	if answer, refused := loginRefused(err); c.accepted && refused {
-		return &AuthError{fmt.Sprintf("%s refuses the login with %s: add one of them to its authorized_keys, or configure the key that is there (%s)",
-			c.target, strings.Join(c.ring.names(), ", "), answer)}
+		return &AuthError{fmt.Sprintf("%s refuses the login with %s (%s)", c.target, strings.Join(c.ring.names(), ", "), answer),
+			"add one of them to its authorized_keys, or configure the key that is there"}
 	}
 	return err
 }

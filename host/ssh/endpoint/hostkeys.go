@@ -48,15 +48,31 @@ func (e *HostKeyError) Error() string {
 		if len(e.Files) > 0 {
 			in = " in " + strings.Join(e.Files, ", ")
 		}
-		return fmt.Sprintf("%s presents %s, but no key is pinned for it%s: compare it with the host's own key (ssh-keygen -lf /etc/ssh/ssh_host_…_key.pub there), then pin it: %s", e.Host, presented, in, e.Scan)
+		return fmt.Sprintf("%s presents %s, but no key is pinned for it%s", e.Host, presented, in)
 	case "revoked":
-		return fmt.Sprintf("%s presents %s, which %s revokes: do not trust this host until it has a new key, then pin that key: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
+		return fmt.Sprintf("%s presents %s, which %s revokes", e.Host, presented, strings.Join(e.Known, ", "))
 	case ProblemOther:
-		return fmt.Sprintf("%s presents %s, but the managed host has %s: another machine answers at that address, or the host key was replaced; nothing is sent to it", e.Host, presented, strings.Join(e.Known, ", "))
+		return fmt.Sprintf("%s presents %s, but the managed host has %s; nothing is sent to it", e.Host, presented, strings.Join(e.Known, ", "))
 	case "certificate":
-		return fmt.Sprintf("%s presents an invalid certificate of the host key %s (%v): sign a new one, or pin the host's key: %s", e.Host, e.Fingerprint, e.Err, e.Scan)
+		return fmt.Sprintf("%s presents an invalid certificate of the host key %s: %v", e.Host, e.Fingerprint, e.Err)
 	}
-	return fmt.Sprintf("%s presents %s, but %s is pinned: the host was reinstalled, or someone intercepts the connection; if you expect the change, pin the new key: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
+	return fmt.Sprintf("%s presents %s, but %s is pinned: the host was reinstalled, or someone intercepts the connection", e.Host, presented, strings.Join(e.Known, ", "))
+}
+
+// Hint has the command that shows the keys of the host.
+func (e *HostKeyError) Hint() string {
+	what := "if you expect the change, pin the new key"
+	switch e.Problem {
+	case "unknown":
+		what = "compare it with the host's own key (ssh-keygen -lf /etc/ssh/ssh_host_…_key.pub there), then pin it"
+	case "revoked":
+		what = "do not trust this host until it has a new key, then pin that key"
+	case ProblemOther:
+		return "find out whether another machine answers at that address, or the host key was replaced"
+	case "certificate":
+		what = "sign a new one, or pin the host's key"
+	}
+	return what + ":\n" + e.Scan
 }
 
 func (e *HostKeyError) Unwrap() error { return e.Err }

@@ -111,7 +111,7 @@ func TestHostKeys(t *testing.T) {
 			}
 			var key *HostKeyError
 			if !errors.As(err, &key) || key.Problem != c.problem || !strings.Contains(err.Error(), c.address) ||
-				!strings.Contains(err.Error(), "bowline host scan "+c.address) {
+				!strings.Contains(key.Hint(), "bowline host scan "+c.address) {
 				t.Fatalf("got %v", err)
 			}
 			if name == "no file" && !strings.Contains(err.Error(), "known_hosts0 (missing)") {

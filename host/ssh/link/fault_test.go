@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -179,7 +180,7 @@ func TestRefusedLogin(t *testing.T) {
 				_, again := l.Dial(t.Context(), "unix", "/echo")
 				_, bulk := l.DialBulk(t.Context(), "unix", "/echo")
 				for _, err := range []error{err, again, bulk} {
-					if !c.is(err) || !errors.Is(err, host.ErrUnreachable) || !strings.Contains(err.Error(), c.says) {
+					if !c.is(err) || !errors.Is(err, host.ErrUnreachable) || !strings.Contains(err.Error()+"\n"+hint.Of(err), c.says) {
 						t.Errorf("a call gave %v", err)
 					}
 				}

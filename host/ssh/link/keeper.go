@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/logonce"
 	"github.com/bowline-k8s/bowline/notify"
@@ -56,7 +57,7 @@ func (n *keeper) run(ctx context.Context) {
 		}
 		if err != nil {
 			if n.set(nil, err) {
-				logger.V(2).Info("Failed to open the SSH connection", "err", err, "answer", answer(err))
+				logger.V(2).Info("Failed to open the SSH connection", hint.With(err, "err", err, "answer", answer(err))...)
 			}
 			continue
 		}
