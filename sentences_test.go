@@ -18,6 +18,7 @@ var readers = map[string]string{
 	"(*syncloop.awaited).common":            "masks the IDs in a runtime's words: with them, a status would change at each attempt",
 	"(syncloop/volume/render.Faults).Error": "shows a text once",
 	"cri.classify":                          "a name that is reserved has no code of its own in the CRI",
+	"hint.Text":                             "joins sentences for a condition, and decides nothing",
 	"host/local.unmountShared":              "umount(8) has one exit status for all failures",
 	"host/ssh/endpoint.loginRefused":        "x/crypto/ssh exports no types for these errors",
 	"host/ssh/link.refusal":                 "sshd sends strerror(3) instead of an errno",

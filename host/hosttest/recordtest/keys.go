@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/bowline-k8s/bowline/hint"
 )
 
 // Keys fails if record, of which this Bowline writes the given version to the file name below
@@ -25,7 +27,7 @@ import (
 func Keys(t *testing.T, version int, name string, record any) {
 	t.Helper()
 	if err := checkKeys(filepath.Dir(records(t)), version, name, record); err != nil {
-		t.Error(err)
+		t.Errorf("%v\n%s", err, hint.Of(err))
 	}
 }
 
@@ -39,8 +41,9 @@ func checkKeys(testdata string, version int, name string, record any) error {
 	data, err := os.ReadFile(filepath.Join(testdata, "keys", dir, name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s has the new version %d: add an example to host/schema/testdata/records/%s/bowline, and host/schema/testdata/keys/%s/%s with its keys:\n%s",
-			name, version, dir, dir, name, strings.Join(have, "\n"))
+		return hint.Add(fmt.Errorf("%s has the new version %d", name, version),
+			"add an example to host/schema/testdata/records/%s/bowline, and host/schema/testdata/keys/%s/%s with its keys:\n%s",
+			dir, dir, name, strings.Join(have, "\n"))
 	case err != nil:
 		return err
 	}
@@ -62,9 +65,8 @@ func checkKeys(testdata string, version int, name string, record any) error {
 	if len(differ) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s has other keys than its version %d (%s), so another Bowline of that version refuses it as damaged: "+
-		"make version %d of the record, or, if the key is of a dependency's type, store only what Bowline uses of it",
-		name, version, strings.Join(differ, " "), version+1)
+	return hint.Add(fmt.Errorf("a Bowline of version %d refuses %s, because its keys differ: %s", version, name, strings.Join(differ, " ")),
+		"make version %d of the record, or, if the key is of a dependency's type, store only what Bowline uses of it", version+1)
 }
 
 // keysOf returns the keys of a record in which every field is set, as paths, sorted. [] stands for

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
@@ -81,8 +82,8 @@ func TestKeysAreOfAVersion(t *testing.T) {
 		want    []string
 	}{
 		{1, one{}, nil},
-		{1, more{}, []string{"a.json has other keys than its version 1 (+owner)", "make version 2 of the record"}},
-		{1, less{}, []string{"(-name)"}},
+		{1, more{}, []string{"version 1 refuses a.json, because its keys differ: +owner", "make version 2 of the record"}},
+		{1, less{}, []string{"differ: -name"}},
 		{2, one{}, []string{"a.json has the new version 2", "host/schema/testdata/keys/v2/a.json", "name\nschemaVersion"}},
 		{3, one{}, []string{"version 3 of a.json has no example"}},
 	} {
@@ -91,7 +92,7 @@ func TestKeysAreOfAVersion(t *testing.T) {
 			t.Errorf("version %d, %T: %v", c.version, c.record, err)
 		}
 		for _, want := range c.want {
-			if err != nil && !strings.Contains(err.Error(), want) {
+			if err != nil && !strings.Contains(err.Error()+"\n"+hint.Of(err), want) {
 				t.Errorf("version %d, %T: %v; want %q", c.version, c.record, err, want)
 			}
 		}
