@@ -170,7 +170,7 @@ func (h *Host) Remote() bool { return strings.HasPrefix(h.Endpoint, "ssh://") }
 // Exposed reports whether the remote host's sshd listens for the node.
 func (h *Host) Exposed() bool { return h.Remote() && h.KubeletExposure == ExposureHost }
 
-// SocketPath is the endpoint's path on the machine.
+// SocketPath is the endpoint's path on the host.
 func (h *Host) SocketPath() string {
 	if u, err := endpoint.Parse(h.Endpoint); err == nil && h.Remote() {
 		return u.Socket

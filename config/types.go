@@ -95,10 +95,10 @@ type Host struct {
 	// Policy is what the machine's owner allows.
 	Policy Policy `json:"policy,omitempty"`
 	// NodeIP is the machine's address, or an IPv4 and an IPv6 address separated by a comma; by
-	// default Bowline finds it on the machine. It is the hostIP and the address of pods on the host
+	// default Bowline finds it on the host. It is the hostIP and the address of pods on the host
 	// network, and on a local host also the node's address.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// RootDirectory has the pods' volumes on the machine; /var/lib/kubelet by default.
+	// RootDirectory has the pods' volumes on the host; /var/lib/kubelet by default.
 	RootDirectory string `json:"rootDirectory,omitempty"`
 	// AllowForeignPods allows a runtime that has pods of another agent. Bowline never touches
 	// those, and does not account for them in the node's capacity.
@@ -216,7 +216,7 @@ type Policy struct {
 
 // NodeSettings can be set for all hosts, or for one host.
 type NodeSettings struct {
-	// PodLogsDirectory on the machine; /var/log/pods by default.
+	// PodLogsDirectory on the host; /var/log/pods by default.
 	PodLogsDirectory string `json:"podLogsDirectory,omitempty"`
 	// MaxPods that the node accepts; 110 by default.
 	MaxPods int32 `json:"maxPods,omitempty"`
@@ -245,7 +245,7 @@ type NodeSettings struct {
 	ClusterDNS []string `json:"clusterDNS,omitempty"`
 	// ClusterDomain is a search domain of pods; cluster.local by default (the kubelet's is empty).
 	ClusterDomain string `json:"clusterDomain,omitempty"`
-	// ResolvConf on the machine is the base of pods' resolv.conf; /etc/resolv.conf by default, no
+	// ResolvConf on the host is the base of pods' resolv.conf; /etc/resolv.conf by default, no
 	// file if it is set to "".
 	ResolvConf *string `json:"resolvConf,omitempty"`
 
@@ -262,7 +262,7 @@ type NodeSettings struct {
 	SerializeImagePulls *bool `json:"serializeImagePulls,omitempty"`
 	// MaxParallelImagePulls limits concurrent pulls; no limit by default.
 	MaxParallelImagePulls *int32 `json:"maxParallelImagePulls,omitempty"`
-	// ImagePullCredentialsVerificationPolicy is for which images that are already on the machine a
+	// ImagePullCredentialsVerificationPolicy is for which images that are already on the host a
 	// pod must prove that its credentials could pull them: NeverVerify, NeverVerifyPreloadedImages
 	// (all that this node pulled; the default), NeverVerifyAllowlistedImages, AlwaysVerify.
 	ImagePullCredentialsVerificationPolicy string `json:"imagePullCredentialsVerificationPolicy,omitempty"`
@@ -308,7 +308,7 @@ type NodeSettings struct {
 
 	// Static pods, which run with or without an API server.
 
-	// StaticPodPath is a directory of pod manifests on the machine, or one manifest; none by
+	// StaticPodPath is a directory of pod manifests on the host, or one manifest; none by
 	// default. Files whose names begin with a dot are ignored.
 	StaticPodPath string `json:"staticPodPath,omitempty"`
 	// FileCheckFrequency is how often StaticPodPath is checked; 20s by default. On a local host a

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Builds the Kubernetes project's own e2e suite and the images that it needs, from the same
-# Kubernetes module as the lab's, and from Debian's programs. It pulls no image.
+# Builds Kubernetes' e2e suite and the images that it needs, from the Kubernetes version of the lab
+# and from Debian packages. The script pulls no image.
 #
 #   hack/conformance-build.sh
 #
-# The suite goes to $BOWLINE_CACHE/conformance/e2e.test. The images go to
-# $BOWLINE_CACHE/conformance/images/REPOSITORY:TAG, as directories for bowline-lab load-image, and
-# the names by which the suite asks for them to repositories.yaml beside them.
+# The suite is $BOWLINE_CACHE/conformance/e2e.test. The images are directories for "bowline-lab
+# load-image", in $BOWLINE_CACHE/conformance/images/REPOSITORY:TAG. repositories.yaml beside them maps
+# the image names of the suite to these images.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ "$(id -u)" = 0 ] || { echo "owners of the images' files are only root's to set: run this as root" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || { echo "hack/conformance-build.sh: run it as root: it sets the owners of the images' files" >&2; exit 1; }
 
 out=${BOWLINE_CACHE:-/var/cache/bowline}/conformance
 images=$out/images
@@ -186,7 +186,7 @@ blob() {
   chmod 644 "$1/sha256/${digest:0:2}/$digest/data"
 }
 while read -r name _ tag; do
-  [ "$name" = pause ] || { echo "the registry of agnhost is to hold $name, which is not made here" >&2; exit 1; }
+  [ "$name" = pause ] || { echo "the registry of agnhost must hold $name, which this script does not build" >&2; exit 1; }
   at=$tree/var/registry/$name
   mkdir -p "$at/manifests"
   layer=$(tar -c -C "$programs" --owner=0 --group=0 --mtime=@0 pause | gzip -n | blob "$at/blobs")
@@ -207,7 +207,7 @@ cp "$programs/pause" "$tree/pause"
 image "pause:$(version Pause)" '{"Entrypoint":["/pause"],"User":"65535:65535"}'
 rm -rf "$tree"
 
-# The registries by the suite's names. Images that are not made here do not exist there either.
+# The registries by the suite's names. The lab's registry has only the images that this script makes.
 cat >"$out/repositories.yaml" <<'Y'
 promoterE2eRegistry: registry.lab/e2e-test-images
 buildImageRegistry: registry.lab/build-image

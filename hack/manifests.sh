@@ -16,7 +16,7 @@ hack/helm.sh lint --quiet charts/bowline
 tidy() { grep -v '^# Source: ' | awk '!/^$/ && !(/^---$/ && last ~ /^---$/); !/^$/ {last = $0}'; }
 
 {
-	echo "# Made of charts/bowline by hack/manifests.sh, with the values of values.yaml."
+	echo "# Generated from charts/bowline by hack/manifests.sh, with the values of values.yaml."
 	cat deploy/kubernetes/namespace.yaml
 	# Removes the parts that only helm uses: its hooks, and its labels.
 	hack/helm.sh template bowline charts/bowline --namespace bowline --values deploy/kubernetes/values.yaml --include-crds --no-hooks |

@@ -29,7 +29,7 @@ begin_record
 failed=0
 lab=
 lanes=()
-exec 3>&1 # where a step that has ended says so, whatever runs beside it
+exec 3>&1 # the results of concurrent steps
 cleanup_lab() { [ -z "$lab" ] || "$cache/bin/bowline-lab" --dir "$lab" down && lab=; }
 cleanup() {
   local lane

@@ -4,7 +4,7 @@
 #
 #   hack/vm.sh build            makes the image (Debian packages), if it is not there
 #   hack/vm.sh run DIR PORT     boots one in the foreground, with sshd at 127.0.0.1:PORT;
-#                               it ends with this process, and what it wrote is forgotten
+#                               it ends with this process, and its writes are discarded
 #   hack/vm.sh up DIR [PORT]    boots one in the background and waits for its sshd
 #   hack/vm.sh down DIR         ends it
 #   hack/vm.sh ssh DIR CMD...   runs a command in it
@@ -19,7 +19,7 @@ if [ "$(id -u)" = 0 ]; then default_cache=/var/cache/bowline; else default_cache
 cache=${BOWLINE_CACHE:-$default_cache}
 vm=${BOWLINE_VM_CACHE:-$cache/vm}
 
-# The machine's Debian packages: nothing of ours, as on a machine that someone lends.
+# The machine's Debian packages. Nothing of Bowline is among them, as on any user's machine.
 packages=(
   systemd systemd-sysv dbus libpam-systemd openssh-server
   linux-image-cloud-amd64 initramfs-tools kmod udev
@@ -38,9 +38,9 @@ printf '/dev/vda / ext4 defaults 0 0\nLABEL=programs /opt/programs ext4 ro,nofai
 mkdir -p "$root/opt/programs" "$root/etc/systemd/network" "$root/root/.ssh" "$root/etc/containerd"
 printf '[Match]\nType=ether\nKind=!*\n[Network]\nAddress=10.0.2.15/24\nGateway=10.0.2.2\n' >"$root/etc/systemd/network/10-ether.network"
 chroot "$root" systemctl enable systemd-networkd ssh >/dev/null
-# A test that wants a server of files starts it.
+# A test that needs an NFS server starts it.
 chroot "$root" systemctl disable --quiet nfs-server rpcbind.service rpcbind.socket
-# Nothing that turns the disk, the clock or the packages over while a test looks.
+# No timer changes the disk, the clock or the packages during a test.
 chroot "$root" systemctl mask apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer dpkg-db-backup.timer systemd-networkd-wait-online.service >/dev/null
 printf '[Service]\nType=notify\nExecStart=/opt/programs/bowline-containerd\nEnvironment=PATH=/opt/programs:/usr/sbin:/usr/bin\nDelegate=yes\nKillMode=process\nOOMScoreAdjust=-999\nTasksMax=infinity\nLimitNOFILE=1048576\n' >"$root/etc/systemd/system/containerd.service"
 printf 'PermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\n' >"$root/etc/ssh/sshd_config.d/vm.conf"
@@ -77,7 +77,7 @@ build() {
   exec 8>"$vm/lock"
   flock 8
   [ -s "$vm/root.img" ] && [ "$(cat "$vm/stamp" 2>/dev/null)" = "$(stamp)" ] && { exec 8>&-; return; }
-  [ "$(id -u)" = 0 ] || { echo "the image is made by root" >&2; exit 1; }
+  [ "$(id -u)" = 0 ] || { echo "hack/vm.sh build: run it as root" >&2; exit 1; }
   echo "making the image of the virtual machine (some minutes)" >&2
   rm -rf "$vm/stamp" "$vm/tree" "$vm/root.img"
   for key in key host_key; do

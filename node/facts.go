@@ -85,7 +85,7 @@ func (n *Node) resolvConf() func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		data, err := n.host.ReadFile(ctx, name, 1<<20)
 		if err != nil {
-			return nil, fmt.Errorf("read the machine's resolvConf: %w", err)
+			return nil, fmt.Errorf("read the host's resolvConf: %w", err)
 		}
 		return data, nil
 	}

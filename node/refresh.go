@@ -87,7 +87,7 @@ func (a aspects) ask(ctx context.Context, last *snapshot) (*snapshot, error) {
 	each(1, "ask the runtime for its version", func() error { return set(ctx, a.version, &read.version) })
 	each(2, "ask the runtime for its status", func() error { return set(ctx, a.status, &read.status) })
 	if a.resolv != nil {
-		each(3, "read the machine's resolv.conf", func() error { return set(ctx, a.resolv, &read.resolv) })
+		each(3, "read the host's resolv.conf", func() error { return set(ctx, a.resolv, &read.resolv) })
 	}
 	if a.driver != nil {
 		each(4, "ask the runtime for its cgroup driver", func() error { return set(ctx, a.driver, &read.driver) })

@@ -115,7 +115,7 @@ func Compare(before, after Listing) []Change {
 // Text formats changes: counts of each kind, and which names went and came.
 func Text(changes []Change) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-24s %7s %7s\n", "ON THE MACHINE", "BEFORE", "AFTER")
+	fmt.Fprintf(&b, "%-24s %7s %7s\n", "ON THE HOST", "BEFORE", "AFTER")
 	for _, c := range changes {
 		fmt.Fprintf(&b, "%-24s %7d %7d\n", c.Kind, c.Before, c.After)
 		for _, name := range c.Gone {

@@ -116,7 +116,7 @@ func (j *job) groundwork(ctx context.Context) (spec.Machine, error) {
 	}()
 	go func() {
 		data := m.HostResolv
-		defer budget.From(ctx).Recover("read the machine's resolv.conf")
+		defer budget.From(ctx).Recover("read the host's resolv.conf")
 		defer func() { resolv <- data }()
 		if j.loop.cfg.HostResolv == nil || j.pod.Spec.DNSPolicy == v1.DNSNone {
 			return
@@ -176,7 +176,7 @@ func (j *job) hosts(ctx context.Context, c *v1.Container, m spec.Machine) (file 
 	if j.pod.Spec.HostNetwork {
 		data, err := j.loop.cfg.Host.ReadFile(ctx, "/etc/hosts", 1<<20)
 		if err != nil {
-			return file, false, fmt.Errorf("read the machine's /etc/hosts: %w", err)
+			return file, false, fmt.Errorf("read the host's /etc/hosts: %w", err)
 		}
 		base = data
 	}

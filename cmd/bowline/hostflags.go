@@ -50,16 +50,16 @@ func (h *hostFlags) check(c *cobra.Command, raw string) (*hostcheck.Config, erro
 	return h.Check(c.Context(), raw, h.rootDir)
 }
 
-// openChecked opens the host that was checked, with the same login.
-func openChecked(ctx context.Context, checked *hostcheck.Config, cfg *config.Host) (*connect.Host, error) {
+// openHost opens the host that was checked, with the same login.
+func openHost(ctx context.Context, checked *hostcheck.Config, cfg *config.Host) (*connect.Host, error) {
 	if checked == nil || checked.Target == nil {
 		return connect.Open(ctx, cfg, nil)
 	}
 	return connect.OpenSSH(ctx, cfg, nil, link.Config{Target: checked.Target})
 }
 
-// host returns the checked host in the form of a node's configuration.
-func (h *hostFlags) host(checked *hostcheck.Config) *config.Host {
+// nodeConfig returns the checked host in the form of a node's configuration.
+func (h *hostFlags) nodeConfig(checked *hostcheck.Config) *config.Host {
 	name := "this machine"
 	if checked.Target != nil {
 		name = checked.Target.Name

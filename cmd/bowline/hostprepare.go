@@ -53,7 +53,7 @@ failure, and 1 otherwise.`,
 			checked, out := p.Check, c.OutOrStdout()
 			p.RootDir = flags.rootDir
 			p.Open = func(ctx context.Context) (*connect.Host, error) {
-				return openChecked(ctx, checked, flags.host(checked))
+				return openHost(ctx, checked, flags.nodeConfig(checked))
 			}
 			p.Show = func(text string) { fmt.Fprintln(out, pod.PrintableLines(text)) }
 			who := newPerson(c.InOrStdin(), out, yes)

@@ -46,8 +46,8 @@ status is 0 when nothing of Bowline is left, and 1 otherwise.`,
 			if err != nil {
 				return err
 			}
-			r.Cfg = flags.host(checked)
-			r.Open = func(ctx context.Context) (*connect.Host, error) { return openChecked(ctx, checked, r.Cfg) }
+			r.Cfg = flags.nodeConfig(checked)
+			r.Open = func(ctx context.Context) (*connect.Host, error) { return openHost(ctx, checked, r.Cfg) }
 			say := func(text string) { fmt.Fprintln(c.OutOrStdout(), pod.PrintableLines(text)) }
 			r.Step = func(s release.Step) { say(stepText(s)) }
 			quiet() // what the link would log is in the returned errors

@@ -136,7 +136,7 @@ func TestHostCommandsLogInAsSSH(t *testing.T) {
 	flags.rootDir, flags.logsDir, flags.cgroupRoot = "/var/lib/kubelet", "/var/log/pods", "/"
 	checked, err := flags.check(c, endpoint)
 	testutil.Must(t, err)
-	m, err := openChecked(t.Context(), checked, flags.host(checked))
+	m, err := openHost(t.Context(), checked, flags.nodeConfig(checked))
 	testutil.Must(t, err)
 	if err := m.Close(); err != nil {
 		t.Error(err)

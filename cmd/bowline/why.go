@@ -30,11 +30,11 @@ func whyCommand() *cobra.Command {
 			case !typed && len(c.SuggestionsFor(args[0])) > 0:
 				return unknownCommand(c, args[0])
 			case !typed:
-				return wrongUsage(c, "unknown command %q for %q; for the pod of that name: %s pod %s", args[0], c.CommandPath(), c.CommandPath(), args[0])
+				return wrongUsage(c, "unknown command %q for %q; to ask for a pod of that name, run: %s pod %s", args[0], c.CommandPath(), c.CommandPath(), args[0])
 			case !slices.Contains(podKinds, kind):
-				return wrongUsage(c, "%s: only pods are supported (kubectl get pods lists them): %s pod NAME", args[0], c.CommandPath())
+				return wrongUsage(c, "%s: why supports only pods; run: %s pod NAME", args[0], c.CommandPath())
 			case len(args) > 1:
-				return wrongUsage(c, "unexpected argument %q: %s pod NAME", args[1], c.CommandPath())
+				return wrongUsage(c, "unexpected argument %q; run: %s pod NAME", args[1], c.CommandPath())
 			}
 			return q.ask(c, name)
 		},
@@ -84,7 +84,7 @@ func (q *whyQuestion) ask(c *cobra.Command, pod string) error {
 	}
 	report, err := hostadmin.Why(c.Context(), client, namespace, name)
 	if apierrors.IsNotFound(err) && slices.Contains(podKinds, namespace) {
-		return fmt.Errorf("%w; %q was read as NAMESPACE/NAME: write %s %s -n NAMESPACE", err, pod, c.CommandPath(), name)
+		return fmt.Errorf("%w; %q means NAMESPACE/NAME; for another namespace, run: %s %s -n NAMESPACE", err, pod, c.CommandPath(), name)
 	}
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (q *whyQuestion) names(c *cobra.Command, pod string) (namespace, name strin
 			namespace, err = q.way.namespace()
 		}
 	case namespace == "" || name == "" || strings.Contains(name, "/"):
-		err = wrongUsage(c, "%q does not name a pod: write NAME or NAMESPACE/NAME", pod)
+		err = wrongUsage(c, "%q does not name a pod: use NAME or NAMESPACE/NAME", pod)
 	case q.namespace != "" && q.namespace != namespace:
 		err = wrongUsage(c, "%q is in the namespace %s, but --namespace is %s: set one of them", pod, namespace, q.namespace)
 	}

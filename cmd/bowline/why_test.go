@@ -65,7 +65,7 @@ func TestWhyNames(t *testing.T) {
 		"pod shop/web-0 -n other":     "set one of them",
 		"pod shop/":                   "does not name a pod",
 		"pod a/b/c":                   "does not name a pod",
-		"pod pod/web-0":               `"pod/web-0" was read as NAMESPACE/NAME: write bowline why pod web-0 -n NAMESPACE`,
+		"pod pod/web-0":               `"pod/web-0" means NAMESPACE/NAME; for another namespace, run: bowline why pod web-0 -n NAMESPACE`,
 		"pod web-0 -n shop -o yaml":   `--output "yaml": text or json`,
 		"deploy/web -n shop":          "bowline why pod NAME",
 		"web-0 -n shop":               "bowline why pod web-0",

@@ -45,7 +45,7 @@ type Pods interface {
 type Container struct {
 	ID      string
 	Running bool
-	LogPath string // absolute, on the machine
+	LogPath string // absolute, on the host
 }
 
 // Streams are the runtime's calls for commands and streams.

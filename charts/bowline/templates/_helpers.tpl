@@ -1,4 +1,4 @@
-{{/* The name of all that there is one of. It is also in the labels that rights are joined by. */}}
+{{/* The name of the objects of which a release has one. The aggregation labels contain it too. */}}
 {{- define "bowline.name" -}}
 {{- if contains "bowline" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-bowline" (.Release.Name | trunc 32 | trimSuffix "-") }}{{ end -}}
 {{- end -}}
@@ -21,7 +21,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* The names of all nodes that the account may be, as a JSON list. */}}
+{{/* The names of all nodes that the account may impersonate, as a JSON list. */}}
 {{- define "bowline.nodes" -}}
 {{- $nodes := .Values.nodes -}}
 {{- if .Values.localSocket.enabled }}{{ $nodes = list .Values.localSocket.nodeName }}{{ end -}}
@@ -41,8 +41,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $secrets | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
-{{/* What is true of all pods here: they may do nothing on the machine that they run on,
-     and do not run on one that Bowline manages. */}}
+{{/* Common to all pods: they have no privileges on their machine, and do not run on a node
+     that Bowline manages. */}}
 {{- define "bowline.pod" -}}
 securityContext:
   runAsNonRoot: true
@@ -82,7 +82,7 @@ securityContext:
 {{- $c := deepCopy .Values.config -}}
 {{- $_ := set $c "apiVersion" "bowline.io/v1alpha1" -}}
 {{- $_ := set $c "kind" "BowlineConfiguration" -}}
-{{/* Not looked up here: "helm template" and GitOps tools render without a cluster. */}}
+{{/* The chart does not look this up, because "helm template" and GitOps tools have no cluster. */}}
 {{- with .Values.clusterDNS }}{{ $_ := set $c "clusterDNS" . }}{{ end -}}
 {{- $_ := set $c "clusterDomain" .Values.clusterDomain -}}
 {{- $_ := set $c "serverTLSBootstrap" .Values.serverTLSBootstrap -}}
@@ -109,8 +109,8 @@ securityContext:
 "helm.sh/hook-delete-policy": before-hook-creation,hook-succeeded
 {{- end -}}
 
-{{/* A hook's Job ends five minutes after the timeout of what it runs, in seconds: that is
-time for its image. Without a limit a GitOps tool waits for an image that never comes. */}}
+{{/* The deadline of a hook's Job in seconds: the hook's own timeout, and five minutes to pull
+the image. Without a deadline, a GitOps tool would wait for a missing image forever. */}}
 {{- define "bowline.hookDeadline" -}}
 {{- $seconds := 300.0 -}}
 {{- range regexFindAll "[0-9.]+(ms|s|m|h)" .Values.hooks.timeout -1 -}}

@@ -1,16 +1,16 @@
-{{/* The profile for a socket of the machine that the pod runs on. What the pod itself has
-     mounted is below /proc/self/fd/100, as it has joined the runtime ("bowline join"). */}}
+{{/* The profile for a socket of the machine that the pod runs on. "bowline join" enters the
+     runtime's mount namespace; the pod's own mounts are then below /proc/self/fd/100. */}}
 
-{{/* Where the node has what a kubelet on the machine must not find: it would take it away. */}}
+{{/* The node's directories. A kubelet on the machine would remove them from its own. */}}
 {{- define "bowline.localDirectories" -}}
 {{- $node := .Values.localSocket.nodeName -}}
 {{- dict "rootDirectory" (printf "/var/lib/bowline-nodes/%s" $node) "podLogsDirectory" (printf "/var/log/bowline-nodes/%s" $node) "cgroupRoot" (printf "/bowline/%s" $node) | toJson -}}
 {{- end -}}
 
-{{/* The host, as the configuration has it. */}}
+{{/* The host as an entry of the configuration file. */}}
 {{- define "bowline.localHost" -}}
 {{- $s := .Values.localSocket -}}
-{{- if eq $s.nodeName $s.node }}{{ fail (printf "localSocket.nodeName: %s is the node that the machine is already; choose another name for the second runtime's" $s.node) }}{{ end -}}
+{{- if eq $s.nodeName $s.node }}{{ fail (printf "localSocket.nodeName: %s is the machine's own node; choose another name" $s.node) }}{{ end -}}
 {{- $host := mergeOverwrite (deepCopy .Values.template) (include "bowline.localDirectories" . | fromJson) (deepCopy $s.host) -}}
 {{- $_ := set $host "taints" (concat (.Values.template.taints | default list) ($s.host.taints | default list)) -}}
 {{- with $host.providerID }}{{ $_ := set $host "providerID" (replace "{nodeName}" $s.nodeName .) }}{{ end -}}
@@ -25,7 +25,7 @@
 {{- trimPrefix "unix://" .Values.localSocket.endpoint -}}
 {{- end -}}
 
-{{/* What a pod is that joins the runtime: root on the machine, on that machine alone. */}}
+{{/* Common to pods that join the runtime: they are root on this one machine. */}}
 {{- define "bowline.localPod" -}}
 hostPID: true
 hostNetwork: true

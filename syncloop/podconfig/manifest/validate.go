@@ -91,7 +91,7 @@ func validateVolumes(p *field.Path, volumes []v1.Volume) (sets.Set[string], fiel
 		if h := volumes[i].HostPath; h != nil {
 			switch {
 			case h.Path == "":
-				errs = append(errs, field.Required(at.Child("hostPath", "path"), "a path on the machine"))
+				errs = append(errs, field.Required(at.Child("hostPath", "path"), "a path on the host"))
 			case hasDots(h.Path):
 				errs = append(errs, field.Invalid(at.Child("hostPath", "path"), h.Path, "no part of it may be '..'"))
 			}
