@@ -85,10 +85,6 @@ type Sandbox struct {
 	Users *IDRange
 }
 
-// IDRange is Length IDs of the machine, starting with HostID, that are mapped to 0 and following in
-// a user namespace.
-type IDRange struct{ HostID, Length uint32 }
-
 // Container is a container instance as the runtime last showed it. Times are converted from the
 // host's clock to the local one.
 type Container struct {
@@ -202,6 +198,9 @@ const (
 	// if it came while no process managed the machine.
 	AnnotationSize       = "bowline.io/size"
 	AnnotationAllocation = "bowline.io/allocation"
+	// AnnotationUsers, on a sandbox, is its range of user IDs (see ParseUsers). The runtime's lists
+	// show it, so it is known although a sandbox's status cannot be read.
+	AnnotationUsers = "bowline.io/users"
 	// AnnotationImage is the container's image as in the spec.
 	AnnotationImage = "bowline.io/image"
 	// AnnotationCrashes is Container.Crashes: a new process continues the crash back-off from it.

@@ -2,13 +2,14 @@ package pod
 
 import (
 	"encoding/json"
-	"github.com/bowline-k8s/bowline/test/corpus"
-	v1 "k8s.io/api/core/v1"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // TestHugeQuantities: an annotation of a sandbox comes from the host. One number in it must not cost

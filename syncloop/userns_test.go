@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/internal/testutil"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // users returns, by pod name, the first host IDs of the pods' sandboxes.
@@ -92,8 +93,8 @@ func TestUserNamespacesNotSupported(t *testing.T) {
 	}
 }
 
-// While a pod has not been inspected since the process started, its range is unknown, and no pod
-// gets a new range.
+// While no look at a sandbox without the annotation has succeeded since the process started, its
+// range is unknown, and no pod gets a new range.
 func TestUserNamespacesAfterAPartialLook(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.userNamespaces = true
@@ -106,6 +107,7 @@ func TestUserNamespacesAfterAPartialLook(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d sandboxes: %v", len(list), err)
 	}
+	testutil.Must(t, w.rt.RemoveAnnotation(list[0].Id, pod.AnnotationUsers))
 	w.down()
 	blind := atomic.Bool{}
 	blind.Store(true)
@@ -180,6 +182,36 @@ func TestUserNamespacesBesideAStatusThatHangs(t *testing.T) {
 	})
 }
 
+// A sandbox whose status the runtime never returns hides no range either: the runtime's list shows
+// the annotation with it.
+func TestUserNamespacesBesideASandboxThatHangs(t *testing.T) {
+	w := newParallelWorld(t)
+	w.userNamespaces = true
+	no := false
+	own := func(name string) *v1.Pod { return with(newPod(name), func(p *v1.Pod) { p.Spec.HostUsers = &no }) }
+	w.up()
+	w.createReady(own("stuck"))
+	before := w.users()
+	list, err := w.node.client.ListPodSandbox(t.Context(), nil)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d sandboxes: %v", len(list), err)
+	}
+	held := make(chan struct{})
+	w.down()
+	w.rt.Inject("PodSandboxStatus", fake.Fault{Hold: held, Times: -1, Match: func(r any) bool {
+		q, ok := r.(*runtimeapi.PodSandboxStatusRequest)
+		return ok && q.PodSandboxId == list[0].Id
+	}})
+	w.up()
+	w.createReady(own("new"))
+	w.rt.ClearFaults()
+	close(held)
+	w.untilSettled("stuck")
+	if got := w.users(); got["new"][0] == before["stuck"][0] || !slices.Equal(got["stuck"], before["stuck"]) {
+		t.Errorf("the ranges are %v, and were %v", got, before)
+	}
+}
+
 // While the range of one pod is unknown, a pod that has its sandbox continues: its crashed
 // container is restarted, and a lost sandbox is recreated with the same range.
 func TestUserNamespacesOfWhatRunsAfterAPartialLook(t *testing.T) {
@@ -202,6 +234,7 @@ func TestUserNamespacesOfWhatRunsAfterAPartialLook(t *testing.T) {
 		sandboxes[s.GetMetadata().GetName()] = s.Id
 	}
 	crashed := w.instance("crashed", "app")
+	testutil.Must(t, w.rt.RemoveAnnotation(sandboxes["blind"], pod.AnnotationUsers))
 	w.down()
 	w.rt.Inject("PodSandboxStatus", fake.Fault{Before: errors.New("the sandbox cannot be looked at"), Times: -1, Match: func(r any) bool {
 		q, ok := r.(*runtimeapi.PodSandboxStatusRequest)

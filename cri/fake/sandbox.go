@@ -201,3 +201,17 @@ func (r *Runtime) FailSandbox(id string) error {
 	r.endSandbox(sb)
 	return nil
 }
+
+// RemoveAnnotation removes an annotation of a sandbox, as if another program had made the sandbox.
+func (r *Runtime) RemoveAnnotation(id, key string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sb, ok := find(r.sandboxes, id)
+	if !ok {
+		return noSandbox(id)
+	}
+	annotations := maps.Clone(sb.config.Annotations)
+	delete(annotations, key)
+	sb.config.Annotations = annotations
+	return nil
+}

@@ -20,7 +20,7 @@ func TestMetadataOfOnePodIsBounded(t *testing.T) {
 		p.Labels["label-"+strconv.Itoa(i)] = strings.Repeat("l", 63)
 	}
 	m := Machine{Owner: "us"}
-	annotations, labels := sandboxAnnotations(p), sandboxLabels(p, m)
+	annotations, labels := sandboxAnnotations(p, Machine{}), sandboxLabels(p, m)
 	if annotations["small"] != "kept" || annotations["large"] != "" || annotations[pod.AnnotationAllocation] == "" {
 		t.Errorf("%d annotations", len(annotations))
 	}

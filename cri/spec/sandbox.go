@@ -34,7 +34,7 @@ func Sandbox(p *v1.Pod, m Machine, attempt uint32) (*runtimeapi.PodSandboxConfig
 		DnsConfig:    dns,
 		PortMappings: portMappings(p),
 		Labels:       sandboxLabels(p, m),
-		Annotations:  sandboxAnnotations(p),
+		Annotations:  sandboxAnnotations(p, m),
 	}
 	if !p.Spec.HostNetwork {
 		if config.Hostname, err = kernelHostname(p, m); err != nil {
@@ -66,9 +66,14 @@ func sandboxLabels(p *v1.Pod, m Machine) map[string]string {
 
 // sandboxAnnotations returns the pod's own annotations, and what a later process must know about
 // it.
-func sandboxAnnotations(p *v1.Pod) map[string]string {
+func sandboxAnnotations(p *v1.Pod, m Machine) map[string]string {
 	out := bounded(p.Annotations, maxAnnotations)
 	out[pod.AnnotationAllocation] = pod.AllocationOf(p).String()
+	var users *pod.IDRange
+	if hasUserNamespace(p) {
+		users = (*pod.IDRange)(m.UserNamespace)
+	}
+	out[pod.AnnotationUsers] = users.String()
 	return out
 }
 
@@ -178,7 +183,7 @@ func Namespaces(p *v1.Pod, m Machine) (*runtimeapi.NamespaceOption, error) {
 	case p.Spec.ShareProcessNamespace != nil && *p.Spec.ShareProcessNamespace:
 		out.Pid = runtimeapi.NamespaceMode_POD
 	}
-	if p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
+	if hasUserNamespace(p) {
 		if m.UserNamespace == nil {
 			return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 		}
@@ -187,6 +192,8 @@ func Namespaces(p *v1.Pod, m Machine) (*runtimeapi.NamespaceOption, error) {
 	}
 	return out, nil
 }
+
+func hasUserNamespace(p *v1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }
 
 func nodeOrPod(node bool) runtimeapi.NamespaceMode {
 	if node {

@@ -297,6 +297,7 @@ func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (
 func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, early prefetched, seq uint64, at time.Time) error {
 	o := pod.Observed{Ref: l.ref, Seq: seq, At: at}
 	var err error
+	g.cache.hearList(l, seq)
 	if o.Sandboxes, err = g.sandboxes(ctx, l, old, early); err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 // apart from the pod's observation, which decisions are based on.
 type heard struct {
 	seq uint64 // of the look
-	// users are the user ID ranges of the sandboxes, by sandbox ID: nil for a sandbox that has
+	// users are the known user ID ranges of the sandboxes, by sandbox ID: nil for a sandbox that has
 	// none, or that vanished before it was read.
 	users map[string]*pod.IDRange
 }
@@ -27,21 +27,44 @@ func (h heard) size() int64 {
 // hear records the user ID ranges of the pod's listed sandboxes, until a look at the pod succeeds.
 // read has the status of each sandbox that still exists.
 func (c *Cache) hear(l *listed, read []pod.Sandbox, seq uint64) {
-	h := heard{seq: seq, users: make(map[string]*pod.IDRange, len(l.sandboxes))}
+	users := make(map[string]*pod.IDRange, len(l.sandboxes))
 	for _, s := range l.sandboxes {
-		h.users[s.Id] = nil
+		users[s.Id] = nil
 		if known := findSandbox(read, s.Id); known != nil {
-			h.users[s.Id] = known.Users
+			users[s.Id] = known.Users
 		}
 	}
+	c.record(l.ref.UID, heard{seq, users})
+}
+
+// hearList records the ranges that the list itself shows, and those that an earlier look has read of
+// the same sandboxes. A sandbox whose status hangs is then not the only one to know its range.
+func (c *Cache) hearList(l *listed, seq uint64) {
+	c.mu.Lock()
+	before := c.heard[l.ref.UID].users
+	c.mu.Unlock()
+	users := make(map[string]*pod.IDRange, len(l.sandboxes))
+	for _, s := range l.sandboxes {
+		r, ok := pod.ParseUsers(s.Annotations[pod.AnnotationUsers])
+		if !ok {
+			r, ok = before[s.Id]
+		}
+		if ok {
+			users[s.Id] = r
+		}
+	}
+	c.record(l.ref.UID, heard{seq, users})
+}
+
+func (c *Cache) record(uid types.UID, h heard) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := c.heard[l.ref.UID]
-	if old.seq > seq {
+	old := c.heard[uid]
+	if old.seq > h.seq {
 		return
 	}
 	c.size += h.size() - old.size()
-	c.heard[l.ref.UID] = h
+	c.heard[uid] = h
 }
 
 // unhear drops what a look read that began at or before seq; the caller holds mu.

@@ -1,0 +1,37 @@
+package pod
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// IDRange is Length IDs of the machine, starting with HostID, that are mapped to 0 and following in
+// a user namespace.
+type IDRange struct{ HostID, Length uint32 }
+
+// noUsers is AnnotationUsers of a sandbox without a user namespace.
+const noUsers = "host"
+
+// String returns the value of AnnotationUsers: HostID:Length, or host for nil.
+func (r *IDRange) String() string {
+	if r == nil {
+		return noUsers
+	}
+	return fmt.Sprintf("%d:%d", r.HostID, r.Length)
+}
+
+// ParseUsers parses AnnotationUsers. The range is nil if the sandbox has no user namespace; ok is
+// false if the value is none.
+func ParseUsers(value string) (r *IDRange, ok bool) {
+	if value == noUsers {
+		return nil, true
+	}
+	host, length, _ := strings.Cut(value, ":")
+	first, errFirst := strconv.ParseUint(host, 10, 32)
+	n, errLength := strconv.ParseUint(length, 10, 32)
+	if errFirst != nil || errLength != nil || n == 0 || first+n > 1<<32 {
+		return nil, false
+	}
+	return &IDRange{HostID: uint32(first), Length: uint32(n)}, true
+}
