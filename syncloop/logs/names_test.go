@@ -2,13 +2,14 @@ package logs
 
 import (
 	"fmt"
-	"github.com/bowline-k8s/bowline/test/corpus"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func TestChoose(t *testing.T) {

@@ -5,8 +5,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bowline-k8s/bowline/host"
 	"github.com/moby/sys/mountinfo"
+
+	"github.com/bowline-k8s/bowline/host"
 )
 
 // Hierarchies are the cgroup mounts of the host. A version 1 host may also have a cgroup2 mount

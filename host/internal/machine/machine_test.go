@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/moby/sys/mountinfo"
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
-	"github.com/moby/sys/mountinfo"
 )
 
 func TestFindHierarchies(t *testing.T) {

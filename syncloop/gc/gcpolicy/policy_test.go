@@ -2,7 +2,6 @@ package gcpolicy
 
 import (
 	"fmt"
-	"github.com/bowline-k8s/bowline/test/corpus"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

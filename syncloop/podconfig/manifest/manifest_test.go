@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"fmt"
-	"github.com/bowline-k8s/bowline/test/corpus"
 	"strings"
 	"testing"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 var file = Origin{Source: pod.SourceFile, Path: "/etc/kubernetes/manifests/web.yaml", NodeName: "Node-1"}
