@@ -65,11 +65,13 @@ func (g *guard) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	if !ok {
 		return fmt.Errorf("read %s: %T is no message of protobuf", g.what(), v)
 	}
+	pool := mem.DefaultBufferPool()
 	if data.Len() > bulky {
 		g.decode <- struct{}{}
 		defer func() { <-g.decode }()
+		pool = mem.NopBufferPool{} // a pool would keep megabytes that no later reply needs
 	}
-	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	buf := data.MaterializeToBuffer(pool)
 	defer buf.Free()
 	// gRPC frees the buffers it read after Unmarshal returns. Free them now, before the message
 	// takes memory too.

@@ -161,3 +161,15 @@ func TestAPanicOfALookEndsTheLook(t *testing.T) {
 	}
 	<-a.Exceeded()
 }
+
+// A host that lists more than any node has does not keep a core busy that other hosts share.
+func TestLongListsAreRelistedLessOften(t *testing.T) {
+	w := newWorld()
+	g := w.generator(t)
+	for items, want := range map[int64]time.Duration{0: 1, 2000: 1, 5000: 3, 17_000: 9} {
+		g.listed.Store(items)
+		if got := g.pause(nil, time.Now()); got != want*g.cfg.Relist {
+			t.Errorf("%d items: %s", items, got)
+		}
+	}
+}

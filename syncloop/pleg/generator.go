@@ -88,11 +88,12 @@ type Generator struct {
 	cfg   Config
 	cache *Cache
 
-	events     atomic.Bool // the event stream is open
-	opened     moment      // when the event stream was last opened
-	partial    atomic.Bool // the last relist failed to look at some pod
-	whole      atomic.Bool // a relist has once known the user ID ranges of every pod
-	lastRelist moment      // start of the last successful relist
+	events     atomic.Bool  // the event stream is open
+	opened     moment       // when the event stream was last opened
+	partial    atomic.Bool  // the last relist failed to look at some pod
+	whole      atomic.Bool  // a relist has once known the user ID ranges of every pod
+	lastRelist moment       // start of the last successful relist
+	listed     atomic.Int64 // sandboxes and containers in the last full list
 	kick       notify.Signal
 
 	mu      sync.Mutex
@@ -208,8 +209,13 @@ func (g *Generator) pause(err error, now time.Time) time.Duration {
 	if err == nil && g.events.Load() && settled && !g.partial.Load() {
 		return g.cfg.RelistWithEvents
 	}
-	return g.cfg.Relist
+	return g.cfg.Relist * time.Duration(1+g.listed.Load()/itemsAtOnce)
 }
+
+// itemsAtOnce is the number of sandboxes and containers up to which the short pause between relists
+// stays the same. It is more than a node has. A host that lists tens of thousands would otherwise keep
+// a core busy that it shares with other hosts.
+const itemsAtOnce = 2048
 
 // Relist lists everything and looks at each pod that changed.
 func (g *Generator) Relist(ctx context.Context) error {
@@ -222,6 +228,7 @@ func (g *Generator) Relist(ctx context.Context) error {
 func (g *Generator) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	seq, at := g.cache.NextSeq(), time.Now()
 	all, err := g.list(ctx, "")
+	g.listed.Store(int64(len(all.sandboxes) + len(all.containers)))
 	if err == nil {
 		err = g.relisted(ctx, all, seq, at)
 	} else {
