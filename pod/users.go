@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// IDRange is Length IDs of the machine, starting with HostID, that are mapped to 0 and following in
-// a user namespace.
+// IDRange is a range of Length IDs of the host that begins at HostID. A user namespace maps it to the
+// IDs from 0 on.
 type IDRange struct{ HostID, Length uint32 }
 
 // noUsers is AnnotationUsers of a sandbox without a user namespace.
@@ -22,7 +22,7 @@ func (r *IDRange) String() string {
 }
 
 // ParseUsers parses AnnotationUsers. The range is nil if the sandbox has no user namespace; ok is
-// false if the value is none.
+// false if the value has neither form.
 func ParseUsers(value string) (r *IDRange, ok bool) {
 	if value == noUsers {
 		return nil, true

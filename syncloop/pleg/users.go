@@ -37,8 +37,8 @@ func (c *Cache) hear(l *listed, read []pod.Sandbox, seq uint64) {
 	c.record(l.ref.UID, heard{seq, users})
 }
 
-// hearList records the ranges that the list itself shows, and those that an earlier look has read of
-// the same sandboxes. A sandbox whose status hangs is then not the only one to know its range.
+// hearList records the ranges that the runtime's list shows, and those that an earlier look has read
+// of the same sandboxes. So the range of a sandbox is known although its status hangs.
 func (c *Cache) hearList(l *listed, seq uint64) {
 	c.mu.Lock()
 	before := c.heard[l.ref.UID].users
