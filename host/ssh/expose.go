@@ -77,8 +77,7 @@ func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Ses
 	if err != nil {
 		return nil, err
 	}
-	var stderr tail
-	go drain(session, &stderr, h.budget, "the guard's session")
+	stderr := drain(session, h.budget, "the guard's session")
 	h.budget.Go("the guard's session", func() { _, _ = session.Stdin().Write([]byte(text)) }) // if it fails, the output ends
 	word := make(chan error, 1)
 	h.budget.Go("the guard's session", func() {
@@ -94,11 +93,13 @@ func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Ses
 		if err == nil {
 			return session, nil
 		}
-		session.Close()
 		var much *budget.ExceededError
-		if why := strings.TrimSpace(string(stderr.bytes())); why != "" && !errors.As(err, &much) {
-			err = errors.New(why)
+		if !errors.As(err, &much) {
+			if why := strings.TrimSpace(string(stderr.text(ctx))); why != "" {
+				err = errors.New(why)
+			}
 		}
+		session.Close()
 		// The script may say that the connection is over.
 		return nil, fmt.Errorf("guard of the connection: %w: %w", err, host.ErrUnreachable)
 	case <-ctx.Done():

@@ -59,8 +59,7 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", p, err)
 	}
-	var stderr tail
-	go drain(session, &stderr, h.budget, "the lock's session")
+	stderr := drain(session, h.budget, "the lock's session")
 	h.budget.Go("the lock's session", func() { _, _ = session.Stdin().Write(append([]byte(text), holder...)) }) // if it fails, the output ends
 	type answer struct {
 		word string
@@ -95,11 +94,12 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 			return nil, fmt.Errorf("lock %s: %w", p, much)
 		}
 		code := waitCode(ctx, session, h.budget)
+		why := stderr.text(ctx)
 		session.Close()
 		if code < 0 {
 			return nil, fmt.Errorf("lock %s: the session ended: %w", p, host.ErrUnreachable)
 		}
-		return nil, failure("lock", p, shell.Result{Stderr: stderr.bytes(), Code: code})
+		return nil, failure("lock", p, shell.Result{Stderr: why, Code: code})
 	case <-ctx.Done():
 		session.Close() // the script then ends at its first read
 		return nil, fmt.Errorf("lock %s: %w", p, ctx.Err())

@@ -131,7 +131,7 @@ func (h *Host) sftp(ctx context.Context) (*sftpSession, error) {
 		c.refused = time.Now()
 		return nil, nil
 	}
-	go drain(session, new(tail), h.budget, "the SFTP server")
+	drain(session, h.budget, "the SFTP server")
 	type made struct {
 		c   *sftp.Client
 		err error

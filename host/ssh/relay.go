@@ -111,8 +111,7 @@ func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string
 	if err != nil {
 		return nil, fmt.Errorf("dial unix %s by %s: %w", socket, r.name, err)
 	}
-	var stderr tail
-	go drain(s, &stderr, a, "the relay "+r.name)
+	stderr := drain(s, a, "the relay "+r.name)
 	out := newReply(s.Stdout(), nonce, a, "the relay "+r.name)
 	greeted := make(chan error, 1)
 	a.Go("the relay "+r.name, func() {
@@ -131,9 +130,9 @@ func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string
 		return &relayConn{session: s, rest: rest, address: &net.UnixAddr{Name: socket, Net: "unix"}}, nil
 	}
 	var much *budget.ExceededError
-	code := -1
+	code, why := -1, []byte(nil)
 	if ctx.Err() == nil && !errors.As(err, &much) {
-		code = waitCode(ctx, s, a)
+		code, why = waitCode(ctx, s, a), stderr.text(ctx)
 	}
 	s.Close()
 	switch {
@@ -144,7 +143,7 @@ func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string
 	case code < 0:
 		return nil, fmt.Errorf("dial unix %s by %s: the session ended: %w", socket, r.name, host.ErrUnreachable)
 	}
-	return nil, failure("dial unix by "+r.name, socket, shell.Result{Stderr: stderr.bytes(), Code: code})
+	return nil, failure("dial unix by "+r.name, socket, shell.Result{Stderr: why, Code: code})
 }
 
 // greeting reads up to the line that ends with the nonce. Output of a login shell may precede

@@ -3,10 +3,12 @@ package ssh
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
@@ -83,35 +85,55 @@ func skipTo(r io.Reader, mark string, a *budget.Account, what string) error {
 	return nil
 }
 
-// tail keeps the beginning of what is written to it.
-type tail struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+// stderr keeps the beginning of a session's standard error.
+type stderr struct {
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	ended chan struct{}
 }
 
-// maxTail is the number of bytes that a tail keeps.
-const maxTail = 4 << 10
+const (
+	// maxStderr is the number of bytes that a stderr keeps.
+	maxStderr = 4 << 10
+	// stderrGrace is how long text waits: a program that a session left behind may hold its
+	// standard error open.
+	stderrGrace = 2 * time.Second
+)
 
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf.Write(p[:min(len(p), maxTail-t.buf.Len())])
+func (e *stderr) Write(p []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.buf.Write(p[:min(len(p), maxStderr-e.buf.Len())])
 	return len(p), nil
 }
 
-func (t *tail) bytes() []byte {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return append([]byte(nil), t.buf.Bytes()...)
+// text returns what the session printed. The caller has seen the session end; its last bytes may
+// still be on their way, so text waits for the end of the stream.
+func (e *stderr) text(ctx context.Context) []byte {
+	late := time.NewTimer(stderrGrace)
+	defer late.Stop()
+	select {
+	case <-e.ended:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return bytes.Clone(e.buf.Bytes())
 }
 
 // drain reads the standard error of a session, which would block if it were not read. It closes
 // a session that prints more than OutputBytes.
-func drain(s link.Session, into *tail, a *budget.Account, what string) {
-	defer a.Recover("the standard error of " + what)
-	limit := a.Limit(budget.OutputBytes)
-	if n, _ := io.Copy(into, io.LimitReader(s.Stderr(), limit+1)); n > limit {
-		_ = a.Exceed(budget.OutputBytes, "the standard error of "+what) // the account reports it
-		s.Close()
-	}
+func drain(s link.Session, a *budget.Account, what string) *stderr {
+	e := &stderr{ended: make(chan struct{})}
+	go func() {
+		defer close(e.ended)
+		defer a.Recover("the standard error of " + what)
+		limit := a.Limit(budget.OutputBytes)
+		if n, _ := io.Copy(e, io.LimitReader(s.Stderr(), limit+1)); n > limit {
+			_ = a.Exceed(budget.OutputBytes, "the standard error of "+what) // the account reports it
+			s.Close()
+		}
+	}()
+	return e
 }

@@ -33,7 +33,7 @@ func (h *Host) Start(ctx context.Context, args ...string) (host.Process, error) 
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", args[0], err)
 		}
-		go drain(session, new(tail), h.budget, args[0])
+		drain(session, h.budget, args[0])
 		p := &process{session: session, nonce: nonce, name: args[0], budget: h.budget}
 		// This text is written before anything else: what follows it is the input of the
 		// program.
