@@ -4,7 +4,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	v1 "k8s.io/api/core/v1"
 )
+
+// HasUserNamespace reports whether the pod's spec asks for a user namespace: hostUsers: false.
+func HasUserNamespace(p *v1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }
 
 // IDRange is a range of Length IDs of the host that begins at HostID. A user namespace maps it to the
 // IDs from 0 on.

@@ -79,7 +79,7 @@ func (w *worker) hold(o *pod.Observed) string {
 	if reason := w.loop.health.unready(w.pod.Spec.HostNetwork); reason != "" {
 		return reason
 	}
-	if users := w.pod.Spec.HostUsers; users != nil && !*users && usersOf(o) == nil && !w.loop.cfg.PLEG.Whole() {
+	if pod.HasUserNamespace(w.pod) && usersOf(o) == nil && !w.loop.cfg.PLEG.Whole() {
 		// It has no range yet, and a range that looks free may belong to a sandbox that has not
 		// been inspected.
 		return "the user ranges of the running pods are not known yet"

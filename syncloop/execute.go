@@ -29,7 +29,7 @@ type job struct {
 	observed pod.Observed
 	podIPs   []string
 	ledger   plan.Ledger
-	users    *spec.IDRange // ID range of a pod with a user namespace; else nil
+	users    *pod.IDRange // ID range of a pod with a user namespace; else nil
 	// image is set by OpPull, for the OpStart that follows.
 	image *pulled
 	// sandbox is the ID of the sandbox that OpSandbox made.

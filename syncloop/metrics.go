@@ -7,6 +7,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -44,7 +45,7 @@ func (m Metrics) illegalEdge() {
 
 // countUsers counts an operation of a pod with a user namespace.
 func (m Metrics) countUsers(p *v1.Pod, kind plan.OpKind, err error) {
-	if p.Spec.HostUsers == nil || *p.Spec.HostUsers || m.userNamespaces == nil {
+	if m.userNamespaces == nil || !pod.HasUserNamespace(p) {
 		return
 	}
 	if kind == plan.OpSandbox {

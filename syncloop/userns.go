@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
@@ -74,7 +73,7 @@ func usersOf(o *pod.Observed) *pod.IDRange {
 
 // mapUsers sets j.users for a pod with a user namespace, for the configs that the operation makes.
 func (j *job) mapUsers(handler string) error {
-	if j.pod.Spec.HostUsers == nil || *j.pod.Spec.HostUsers {
+	if !pod.HasUserNamespace(j.pod) {
 		return nil
 	}
 	var r pod.IDRange
@@ -97,6 +96,6 @@ func (j *job) mapUsers(handler string) error {
 		}
 		r = *s.Users
 	}
-	j.users = &spec.IDRange{HostID: r.HostID, Length: r.Length}
+	j.users = &r
 	return nil
 }

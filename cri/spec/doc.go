@@ -7,7 +7,11 @@
 // (environment, DNS options), this package uses one fixed order.
 package spec
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
 
 // Machine is what the configs of all pods of one host have in common.
 type Machine struct {
@@ -51,11 +55,8 @@ type Machine struct {
 	RecursiveReadOnly bool
 	// UserNamespace is the range of host IDs for one pod, needed only if the pod has hostUsers:
 	// false. Callers set it on their copy.
-	UserNamespace *IDRange
+	UserNamespace *pod.IDRange
 }
-
-// IDRange maps the pod's IDs 0 to Length-1 to the host's IDs from HostID.
-type IDRange struct{ HostID, Length uint32 }
 
 func (m Machine) cfsPeriod() int64 {
 	if m.CFSPeriodUS > 0 {

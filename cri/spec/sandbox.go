@@ -70,8 +70,8 @@ func sandboxAnnotations(p *v1.Pod, m Machine) map[string]string {
 	out := bounded(p.Annotations, maxAnnotations)
 	out[pod.AnnotationAllocation] = pod.AllocationOf(p).String()
 	var users *pod.IDRange
-	if hasUserNamespace(p) {
-		users = (*pod.IDRange)(m.UserNamespace)
+	if pod.HasUserNamespace(p) {
+		users = m.UserNamespace
 	}
 	out[pod.AnnotationUsers] = users.String()
 	return out
@@ -183,7 +183,7 @@ func Namespaces(p *v1.Pod, m Machine) (*runtimeapi.NamespaceOption, error) {
 	case p.Spec.ShareProcessNamespace != nil && *p.Spec.ShareProcessNamespace:
 		out.Pid = runtimeapi.NamespaceMode_POD
 	}
-	if hasUserNamespace(p) {
+	if pod.HasUserNamespace(p) {
 		if m.UserNamespace == nil {
 			return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 		}
@@ -192,8 +192,6 @@ func Namespaces(p *v1.Pod, m Machine) (*runtimeapi.NamespaceOption, error) {
 	}
 	return out, nil
 }
-
-func hasUserNamespace(p *v1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }
 
 func nodeOrPod(node bool) runtimeapi.NamespaceMode {
 	if node {

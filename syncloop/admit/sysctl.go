@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	sysctl "k8s.io/component-helpers/node/util/sysctl"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // Sysctls are the kernel parameters that pods may set: exact names and name prefixes, each with the
@@ -83,7 +85,7 @@ func (s *Sysctls) refuses(name string, p *v1.Pod) string {
 	}
 	shared := map[sysctl.Namespace]bool{
 		sysctl.IPCNamespace: p.Spec.HostIPC, sysctl.NetNamespace: p.Spec.HostNetwork,
-		sysctl.UserNamespace: p.Spec.HostUsers == nil || *p.Spec.HostUsers,
+		sysctl.UserNamespace: !pod.HasUserNamespace(p),
 	}
 	if shared[ns] {
 		return fmt.Sprintf("%q not allowed with host %s enabled", name, ns)

@@ -172,4 +172,12 @@ func TestLongListsAreRelistedLessOften(t *testing.T) {
 			t.Errorf("%d items: %s", items, got)
 		}
 	}
+	g.listed.Store(5000)
+	w.err = errors.New("the list fails")
+	if err := g.Relist(t.Context()); err == nil {
+		t.Fatal("the relist succeeded")
+	}
+	if got := g.pause(nil, time.Now()); got != 3*g.cfg.Relist {
+		t.Errorf("a list that failed changed the pause to %s", got)
+	}
 }

@@ -228,8 +228,8 @@ func (g *Generator) Relist(ctx context.Context) error {
 func (g *Generator) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	seq, at := g.cache.NextSeq(), time.Now()
 	all, err := g.list(ctx, "")
-	g.listed.Store(int64(len(all.sandboxes) + len(all.containers)))
 	if err == nil {
+		g.listed.Store(int64(len(all.sandboxes) + len(all.containers)))
 		err = g.relisted(ctx, all, seq, at)
 	} else {
 		err = g.failed(ctx, err)
