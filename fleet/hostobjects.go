@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ import (
 	"github.com/bowline-k8s/bowline/node"
 	"github.com/bowline-k8s/bowline/pool"
 	"github.com/bowline-k8s/bowline/release"
+	"github.com/bowline-k8s/bowline/syncloop/startlimiter"
 )
 
 // Sources merges the hosts of the configuration file with those of the cluster's Host objects.
@@ -94,6 +96,7 @@ type Drivers struct {
 	// recognize checks that a machine is that of the Host called name. It is set before the first
 	// such host is managed.
 	recognize func(ctx context.Context, name string, machine v1alpha1.MachineStatus) error
+	openings  *startlimiter.Limiter
 
 	mu     sync.Mutex
 	byName map[string]*driver
@@ -104,12 +107,25 @@ type driver struct {
 	node atomic.Pointer[node.Node] // nil: there is none yet, or none any more
 }
 
+// Hosts that open at the same time, from the connection to the first service of the node. If a
+// hundred do, each is so slow that its calls and its lock exceed their deadlines, and all begin
+// again. A host that hangs holds its place for openingLease only; one that cannot be reached holds
+// none.
+const (
+	openingsPerCPU = 8
+	openingLease   = 5 * time.Second
+)
+
 // NewDrivers returns no drivers yet.
-func NewDrivers() *Drivers { return &Drivers{byName: map[string]*driver{}} }
+func NewDrivers() *Drivers { return newDrivers(openingsPerCPU * runtime.GOMAXPROCS(0)) }
+
+func newDrivers(openings int) *Drivers {
+	return &Drivers{byName: map[string]*driver{}, openings: startlimiter.New(openings, openingLease)}
+}
 
 // Manage runs the driver of one host, and tracks it if the host comes from a Host object.
 func (d *Drivers) Manage(ctx context.Context, cfg *config.Host, hook host.Hook) error {
-	n := node.Config{Host: cfg, Hook: hook}
+	n := node.Config{Host: cfg, Hook: hook, Openings: d.openings}
 	if cfg.HostObject != "" {
 		this := d.begin(cfg)
 		defer this.node.Store(nil)

@@ -37,6 +37,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/images/credentialprovider"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
 	"github.com/bowline-k8s/bowline/syncloop/podconfig"
+	"github.com/bowline-k8s/bowline/syncloop/startlimiter"
 	"github.com/bowline-k8s/bowline/syncloop/volume"
 )
 
@@ -49,6 +50,8 @@ type Config struct {
 	// Recognize decides, before the host is claimed, whether it is the machine that it has to be; nil:
 	// any machine may be the host.
 	Recognize connect.Recognizer
+	// Openings bounds how many hosts of the process open at the same time; nil: no bound.
+	Openings *startlimiter.Limiter
 	// Serving gets the node when it is about to serve. It may be nil.
 	Serving func(*Node)
 }
@@ -69,6 +72,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer n.host.Close()
+	opened, err := cfg.Openings.Take(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer opened()
 	facts, err := n.recognize(ctx, cfg.Recognize)
 	if err != nil {
 		return err
@@ -80,7 +88,12 @@ func Run(ctx context.Context, cfg Config) error {
 	defer n.cluster.Close()
 	defer func() { q.show(ctx, n.cluster, false) }()
 	defer budget.From(ctx).Recover("the driver")
-	return n.hold(ctx, facts, q, cfg.Serving)
+	return n.hold(ctx, facts, q, func(n *Node) {
+		opened()
+		if cfg.Serving != nil {
+			cfg.Serving(n)
+		}
+	})
 }
 
 // hold claims the host, and serves while it holds the claim.
@@ -123,9 +136,7 @@ func (n *Node) hold(ctx context.Context, facts host.Facts, q *quarantine, servin
 	if err := n.build(ctx, facts); err != nil {
 		return err
 	}
-	if serving != nil {
-		serving(n)
-	}
+	serving(n)
 	return n.run(ctx)
 }
 

@@ -29,8 +29,9 @@
 //     quarantined: the pause is a minute, doubled up to 32 minutes. A run of more than 32 minutes
 //     resets it to a minute; so does a change of the host, which is then tried at once. In the
 //     drawing, Quarantined has the place of Failed. It never ends Run.
-//   - Starts are spaced 20 ms apart, so that hundreds of hosts do not begin at once. A turn is a
-//     time and not a slot, so a driver that hangs does not block others.
+//   - Starts are spaced 20 ms apart, so that hundreds of hosts do not connect at once. A turn is a
+//     time and not a slot, so a driver that hangs does not block others. Package fleet bounds how many
+//     connected hosts open at the same time.
 //   - Run ends when its context does or, with Options.EndWhenAllFail, when a host fails and no other
 //     one is managed or about to be. It returns only when all drivers have ended.
 //

@@ -1,6 +1,7 @@
-// Package startlimiter bounds how many pods a host starts at the same time. A host that gets fifty pods at
-// once is done sooner if it starts a few at a time, because the kernel's locks on cgroups, mounts
-// and network namespaces become more expensive with contention.
+// Package startlimiter bounds how many pods a host starts, and how many hosts a process opens, at
+// the same time. A host that gets fifty pods at once is done sooner if it starts a few at a time,
+// because the kernel's locks on cgroups, mounts and network namespaces become more expensive with
+// contention.
 //
 //	Take ──► a free place? ──► go
 //	   └──► wait; urgent ones before the others, each kind in FIFO order ──► go
@@ -37,8 +38,12 @@ func New(limit int, lease time.Duration) *Limiter {
 }
 
 // Take waits for a place and returns a function that releases it. The caller calls it when the work
-// is done; further calls do nothing. Urgent callers go before all others. The only error is ctx's.
+// is done; further calls do nothing. Urgent callers go before all others. The only error is ctx's. A
+// nil Limiter has a place for every caller.
 func (l *Limiter) Take(ctx context.Context, urgent bool) (release func(), err error) {
+	if l == nil {
+		return func() {}, nil
+	}
 	l.mu.Lock()
 	if l.quiet == nil {
 		l.quiet = make(chan struct{})
