@@ -62,10 +62,7 @@ func checkQuantity(text string) error {
 func unboundedQuantity(text string) bool {
 	text = strings.TrimLeft(text, "+-")
 	suffix := strings.TrimLeft(text, "0123456789.")
-	digits := len(text) - len(suffix)
-	if digits == 0 {
-		return false
-	}
+	digits := len(text) - len(suffix) // may be 0: the API accepts an exponent without a number
 	exponent := strings.TrimLeft(suffix, "eE")
 	exponent = strings.TrimLeft(exponent, "+-")
 	exponent = strings.TrimLeft(exponent, "0")
