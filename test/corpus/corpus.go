@@ -83,20 +83,26 @@ func value(line string) (any, error) {
 		return strconv.Atoi(text)
 	case "int64":
 		return strconv.ParseInt(text, 10, 64)
+	case "bool":
+		return strconv.ParseBool(text)
 	}
 	return nil, fmt.Errorf("%q converts to no type that a target has", line)
 }
 
-// literal is the text of a string or of a number, with its sign.
+// literal is the text of a string, of a boolean, or of a number with its sign.
 func literal(e ast.Expr) (string, error) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		return e.Value, nil
+	case *ast.Ident:
+		if e.Name == "true" || e.Name == "false" {
+			return e.Name, nil
+		}
 	case *ast.UnaryExpr:
 		if e.Op == token.SUB {
 			text, err := literal(e.X)
 			return "-" + text, err
 		}
 	}
-	return "", errors.New("neither a string nor a number")
+	return "", errors.New("no string, number or boolean")
 }

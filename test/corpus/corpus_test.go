@@ -7,8 +7,8 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	got, err := parse([]byte("string(\"a\\xff\\n\\t\")\tint64(-7)\n[]byte(\"\\x00b\")\tint(3)\n"))
-	want := [][]any{{"a\xff\n\t", int64(-7)}, {[]byte("\x00b"), 3}}
+	got, err := parse([]byte("string(\"a\\xff\\n\\t\")\tint64(-7)\n[]byte(\"\\x00b\")\tint(3)\tbool(true)\n"))
+	want := [][]any{{"a\xff\n\t", int64(-7)}, {[]byte("\x00b"), 3, true}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Fatalf("%#v, %v; want %#v", got, err, want)
 	}
@@ -17,7 +17,7 @@ func TestParse(t *testing.T) {
 		"int(1)\nstring(\"a\"\n":       "line 2: ",
 		"\"a\"\n":                      "not a conversion",
 		"rune('a')\n":                  "no type that a target has",
-		"string(a)\n":                  "neither a string nor a number",
+		"string(a)\n":                  "no string, number or boolean",
 		"string(\"a\", 1)\n":           "not a conversion",
 		"int(1)\nint(2)\tint(\"1\")\n": "line 2: ",
 	} {
