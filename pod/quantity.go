@@ -60,7 +60,7 @@ func checkQuantity(text string) error {
 // unboundedQuantity reports whether a text has the form of a quantity, with too many digits in the
 // number or in its exponent.
 func unboundedQuantity(text string) bool {
-	text = strings.TrimLeft(text, "+-")
+	text = strings.TrimLeft(strings.TrimSpace(text), "+-") // the decoder trims as well
 	suffix := strings.TrimLeft(text, "0123456789.")
 	digits := len(text) - len(suffix) // may be 0: the API accepts an exponent without a number
 	exponent := strings.TrimLeft(suffix, "eE")

@@ -17,7 +17,7 @@ import (
 func TestHugeQuantities(t *testing.T) {
 	for _, text := range []string{
 		`"1e2000000000"`, `1e2000000000`, `"1E+2000000000"`, `"-1.5e-2000000000"`,
-		`"1e0001000"`, `"e2000000000"`, `"-.E2000000000"`, `"` + strings.Repeat("9", 5000) + `"`, `"` + strings.Repeat("9", 5000) + `Gi"`,
+		`"1e0001000"`, `"e2000000000"`, `"1e2000000000 "`, `"\u00a0\n1e2000000000"`, `"-.E2000000000"`, `"` + strings.Repeat("9", 5000) + `"`, `"` + strings.Repeat("9", 5000) + `Gi"`,
 	} {
 		if _, ok := ParseAllocation(`{"containers":{"app":{"limits":{"cpu":` + text + `}}}}`); ok {
 			t.Errorf("%.40s was accepted", text)
