@@ -96,7 +96,7 @@ type Drivers struct {
 	// recognize checks that a machine is that of the Host called name. It is set before the first
 	// such host is managed.
 	recognize func(ctx context.Context, name string, machine v1alpha1.MachineStatus) error
-	openings  *startlimiter.Limiter
+	openings  *startlimiter.Limiter // places of the hosts that are opening
 
 	mu     sync.Mutex
 	byName map[string]*driver
@@ -107,9 +107,9 @@ type driver struct {
 	node atomic.Pointer[node.Node] // nil: there is none yet, or none any more
 }
 
-// Hosts that open at the same time, from the connection to the first service of the node. If a
-// hundred do, each is so slow that its calls and its lock exceed their deadlines, and all begin
-// again. A host that hangs holds its place for openingLease only; one that cannot be reached holds
+// A host is opening from when it is connected until its node serves. If a hundred hosts open at once
+// on a machine that is short of CPU, their calls and locks exceed their deadlines, and all begin
+// again. A host that hangs holds its place for openingLease at most; one that cannot be reached holds
 // none.
 const (
 	openingsPerCPU = 8

@@ -162,7 +162,8 @@ func TestAPanicOfALookEndsTheLook(t *testing.T) {
 	<-a.Exceeded()
 }
 
-// A host that lists more than any node has does not keep a core busy that other hosts share.
+// TestLongListsAreRelistedLessOften: a host that lists more than any node has does not keep a core
+// busy that other hosts share, and a list that fails changes nothing.
 func TestLongListsAreRelistedLessOften(t *testing.T) {
 	w := newWorld()
 	g := w.generator(t)
