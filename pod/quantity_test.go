@@ -28,10 +28,46 @@ func TestHugeQuantities(t *testing.T) {
 			t.Errorf("%s was refused", text)
 		}
 	}
-	for _, text := range []string{`"a1e5000"`, `"sha256:3e1234567"`, `"3e1234567g"`, `"12:30"`} {
-		if err := CheckQuantities([]byte(`{"image":` + text + `}`)); err != nil {
+}
+
+// TestWhereQuantitiesAre: a quantity is checked wherever the decoder of a pod decodes one, and no
+// other text is taken for one.
+func TestWhereQuantitiesAre(t *testing.T) {
+	const huge = `"1e2000000000"`
+	for _, text := range []string{
+		`{"spec":{"containers":[{"resources":{"limits":{"cpu":` + huge + `}}}]}}`,
+		`{"spec":{"containers":[{"resources":{"limits":{"cpu":` + huge + `},"limits":{}}}]}}`,
+		`{"spec":{"containers":[{"resources":{"limits":{"cpu":` + huge + `}}}],"containers":[]}}`,
+		`{"SPEC":{"Containers":[{"Resources":{"Requests":{"cpu":` + huge + `}}}]}}`,
+		`{"spec":{"initContainers":[{"env":[{"valueFrom":{"resourceFieldRef":{"divisor":` + huge + `}}}]}]}}`,
+		`{"spec":{"volumes":[{"emptyDir":{"sizeLimit":` + huge + `}}]}}`,
+		`{"spec":{"volumes":[{"ephemeral":{"volumeClaimTemplate":{"spec":{"resources":{"requests":{"storage":` + huge + `}}}}}}]}}`,
+		`{"spec":{"overhead":{"cpu":` + huge + `}}}`,
+		`{"status":{"containerStatuses":[{"allocatedResources":{"cpu":` + huge + `}}]}}`,
+	} {
+		if err := CheckQuantities([]byte(text), &v1.Pod{}); err == nil {
+			t.Errorf("%s passed", text)
+		}
+	}
+	for _, text := range []string{
+		`{"metadata":{"name":"3e1234567","labels":{"commit":"3e1234567"},"annotations":{"a":` + huge + `}}}`,
+		`{"spec":{"containers":[{"image":"3e1234567","args":[` + huge + `],"env":[{"name":"A","value":"3e1234567"}]}]}}`,
+		`{"spec":{"priority":1,"unknown":{"cpu":` + huge + `}}}`,
+		`{"spec":{"containers":[{"resources":{"limits":{"cpu":"1e3","memory":1.5,"example.com/gpu":"2Ei"}}}]}}`,
+		`null`, `[]`, `"1"`,
+	} {
+		if err := CheckQuantities([]byte(text), &v1.Pod{}); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+	for _, text := range []string{``, `{`, `{"spec":`, strings.Repeat("[", 1<<20)} {
+		if err := CheckQuantities([]byte(text), &v1.Pod{}); err == nil {
+			t.Errorf("%.40s passed", text)
+		}
+	}
+	// The decoder of a map keeps what an earlier key of the same name gave it.
+	if _, ok := ParseAllocation(`{"containers":{"app":{"limits":{"cpu":` + huge + `},"limits":{}}}}`); ok {
+		t.Error("an allocation with a huge quantity below a repeated key was accepted")
 	}
 }
 
@@ -44,7 +80,7 @@ func FuzzQuantities(f *testing.F) {
 	one := resource.MustParse("1")
 	f.Fuzz(func(t *testing.T, text string) {
 		b, err := json.Marshal(text)
-		if err != nil || CheckQuantities(b) != nil {
+		if err != nil || CheckQuantities(b, one) != nil {
 			return
 		}
 		began := time.Now()

@@ -96,10 +96,10 @@ func (a Allocation) String() string {
 // UnmarshalJSON decodes an allocation that a host kept. It refuses quantities that would cost the
 // process more than their text.
 func (a *Allocation) UnmarshalJSON(data []byte) error {
-	if err := CheckQuantities(data); err != nil {
+	type plain Allocation
+	if err := CheckQuantities(data, plain{}); err != nil {
 		return err
 	}
-	type plain Allocation
 	return json.Unmarshal(data, (*plain)(a))
 }
 

@@ -28,12 +28,6 @@ func Decode(data []byte, from Origin) (pods []*v1.Pod, warnings []string, err er
 	if err := yaml.Unmarshal(data, &head); err != nil {
 		return nil, nil, fmt.Errorf("it is not YAML or JSON of an object: %w", plain(err))
 	}
-	// The manifest may be a file on a remote host.
-	if text, err := yaml.YAMLToJSON(data); err != nil {
-		return nil, nil, fmt.Errorf("it is not YAML or JSON of an object: %w", plain(err))
-	} else if err := pod.CheckQuantities(text); err != nil {
-		return nil, nil, err
-	}
 	switch {
 	case head.APIVersion == "" && head.Kind == "":
 		return nil, nil, errors.New("it has no apiVersion and kind: want apiVersion v1 and kind Pod")
@@ -66,6 +60,12 @@ func Decode(data []byte, from Origin) (pods []*v1.Pod, warnings []string, err er
 
 // read ignores unknown fields as a kubelet does, and warns about them.
 func read(data []byte, into any, warnings []string) ([]string, error) {
+	// The manifest may be a file on a remote host.
+	if text, err := yaml.YAMLToJSON(data); err != nil {
+		return nil, fmt.Errorf("it is not YAML or JSON of an object: %w", plain(err))
+	} else if err := pod.CheckQuantities(text, into); err != nil {
+		return nil, err
+	}
 	if err := yaml.UnmarshalStrict(data, into); err == nil {
 		return warnings, nil
 	} else if loose := yaml.Unmarshal(data, into); loose != nil {
