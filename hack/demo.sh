@@ -73,6 +73,8 @@ cat >"$own/config.yaml.new" <<Y
 apiVersion: bowline.io/v1alpha1
 kind: BowlineConfiguration
 clusterDNS: ["$(field dnsIP)"]
+evictionHard: {memory.available: 100Mi} # the demo also runs where the disk is nearly full
+imageGCHighThresholdPercent: 100
 hosts:
 - nodeName: host1
   endpoint: unix:///run/containerd/containerd.sock

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -332,6 +333,7 @@ func (b *bench) config(endpoint string) (file string, err error) {
 kind: BowlineConfiguration
 clusterDNS: [%s]
 clusterDomain: %s
+%s
 hosts:
 - nodeName: %s
   %s
@@ -341,7 +343,7 @@ hosts:
     tlsPrivateKeyFile: %s
   authentication:
     x509: {clientCAFile: %s}
-`, b.lab.Status.Cluster.DNSIP, b.lab.Status.Cluster.Domain, h.Name, endpoint, h.NodeKubeconfig, h.Serving.Cert, h.Serving.Key, b.lab.Status.Cluster.ClientCA)
+`, b.lab.Status.Cluster.DNSIP, b.lab.Status.Cluster.Domain, strings.Join(labtest.AnyDisk, "\n"), h.Name, endpoint, h.NodeKubeconfig, h.Serving.Cert, h.Serving.Key, b.lab.Status.Cluster.ClientCA)
 	file = filepath.Join(b.lab.Dir, "bench-bowline.yaml")
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }

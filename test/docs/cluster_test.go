@@ -185,7 +185,11 @@ for goal; do
 	esac
 done
 `, built(t), lab, image))
-	testutil.Must(t, os.Symlink(helm, r.path("programs/helm")))
+	r.write(t, "values.yaml", "config:\n  "+strings.Join(labtest.AnyDisk, "\n  ")+"\n")
+	r.program(t, "helm", fmt.Sprintf(`#!/bin/bash
+[ "$1" != install ] || set -- "$@" -f %[2]s
+exec %[1]s "$@"
+`, helm, r.path("values.yaml")))
 	charts, err := filepath.Abs("../../charts")
 	testutil.Must(t, err)
 	testutil.Must(t, os.Symlink(charts, r.path("charts")))

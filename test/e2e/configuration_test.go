@@ -41,6 +41,8 @@ containerLogMaxSize: 64Ki
 containerLogMaxFiles: 2
 containerLogMaxWorkers: 2
 containerLogMonitorInterval: 3s
+evictionHard: {memory.available: 100Mi}
+imageGCHighThresholdPercent: 100
 imageCredentialProviderConfig: credentials.yaml
 imageCredentialProviderBinDir: providers
 authentication:

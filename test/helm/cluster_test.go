@@ -68,6 +68,8 @@ image: {repository: registry.lab/bowline, tag: test}
 replicas: 2
 serverTLSBootstrap: true
 verbosity: 2
+config:
+  `+strings.Join(labtest.AnyDisk, "\n  ")+`
 hosts:
 `+hosts.String())
 	return c

@@ -62,7 +62,9 @@ localSocket:
   nodeName: %s
   endpoint: unix://%s
   host: {rootDirectory: %[4]s/root, podLogsDirectory: %[4]s/logs}
-`, near, beside, socket, localDir))
+config:
+  %[5]s
+`, near, beside, socket, localDir, strings.Join(labtest.AnyDisk, "\n  ")))
 	c.run(c.helm, "install", "bowline-local", c.chart(), "-n", localNamespace, "-f", values, "--wait", "--timeout", patience)
 	c.until("the second runtime is a node", func(ctx context.Context) error {
 		n, err := c.lab.Client.CoreV1().Nodes().Get(ctx, beside, metav1.GetOptions{})

@@ -65,15 +65,17 @@ func (l *Lab) ConfigYAML(host string, extra ...string) string {
 	return l.ConfigHead() + l.ConfigHost(host, extra...)
 }
 
-// ConfigHead is the beginning of a BowlineConfiguration of hosts of the lab. It switches off disk
-// eviction and image GC, because tests must not depend on how full the machine's disk is.
+// AnyDisk lists lines of a BowlineConfiguration, and of config in the chart's values. They switch
+// off disk eviction and image GC: a test must not depend on how full the machine's disk is.
+var AnyDisk = []string{"evictionHard: {memory.available: 100Mi}", "imageGCHighThresholdPercent: 100"}
+
+// ConfigHead is the beginning of a BowlineConfiguration of hosts of the lab, with AnyDisk.
 func (l *Lab) ConfigHead() string {
 	return strings.Join([]string{
 		"apiVersion: bowline.io/v1alpha1",
 		"kind: BowlineConfiguration",
 		"clusterDNS: [" + l.Status.Cluster.DNSIP + "]",
-		"evictionHard: {memory.available: 100Mi}",
-		"imageGCHighThresholdPercent: 100",
+		strings.Join(AnyDisk, "\n"),
 		"hosts:",
 	}, "\n") + "\n"
 }
