@@ -47,9 +47,9 @@ func (r *Report) summary() string {
 		warnings = ", " + plural(n, "warning")
 	}
 	if n := r.count(Failure); n > 0 {
-		return plural(n, "failure") + warnings + ": this host cannot be a node yet."
+		return "This host cannot be a node yet: " + plural(n, "failure") + warnings + "."
 	}
-	return "No failure" + warnings + ": this host can be a node."
+	return "This host can be a node: no failure" + warnings + "."
 }
 
 func plural(n int, what string) string {

@@ -16,7 +16,7 @@ var documents = []string{"remote-hosts.md", "trust.md"}
 
 // says lists output that commands must print, by a part of the command.
 var says = []struct{ command, output string }{
-	{"host check", "this host can be a node"},
+	{"host check", "This host can be a node"},
 	{"kubectl get nodes", "host1   Ready"},
 	{"host release", "Nothing of Bowline is left"},
 	{"wc -l", "0\n"},

@@ -54,7 +54,7 @@ func TestHostAdd(t *testing.T) {
 
 	said = c.runs(add...)
 	t.Log(said)
-	contains(t, "host add", said, "from an earlier attempt", "accepts the key", "this host can be a node", "The Host host1 is created.", "The link is up.",
+	contains(t, "host add", said, "from an earlier attempt", "accepts the key", "This host can be a node", "The Host host1 is created.", "The link is up.",
 		"The runtime is containerd ", "The node host1 is Ready: ")
 	node := p.ready("host1", 110)
 	equal(t, "the node's label", node.Labels["example.com/lent"], "true")
