@@ -29,6 +29,16 @@ const (
 	lostAfter = 10 * time.Second
 )
 
+// lockShell is what the host's shell runs before the script of a lock, which it reads from the same
+// input: bash if the host has it, because it waits for a beat without another process. With -p it
+// reads no file and imports no function that the environment names.
+const lockShell = `PATH=%s
+LC_ALL=C
+export PATH LC_ALL
+! bash -p -c : </dev/null >/dev/null 2>&1 || exec bash -p -c '%[2]s'
+%[2]s
+`
+
 // Lock is flock(1) in a session of its own that lives as long as the lock (see scripts/lock.sh):
 // the host releases the lock when the session or sshd ends, or when it has received no beat for
 // 15 s. The file path.session beside the lock names the session's process and its connection.
@@ -52,15 +62,16 @@ func (h *Host) Lock(ctx context.Context, p string, holder []byte) (host.Lock, er
 
 func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error) {
 	nonce := newSuffix()
-	text := fmt.Sprintf("PATH=%s\nLC_ALL=C\nexport PATH LC_ALL\npath=%s\ndir=%s\nbytes=%d\nnonce=%s\n", shell.Quote(h.path),
+	text := fmt.Sprintf("path=%s\ndir=%s\nbytes=%d\nnonce=%s\n",
 		shell.Quote(p), shell.Quote(path.Dir(p)), len(holder), nonce) + shell.Connection + scriptLock
+	first := fmt.Sprintf(lockShell, shell.Quote(h.path), shell.Read(len(text)))
 	began := time.Now()
-	session, err := h.transport.Start(ctx, shell.Command(h.shellPath, h.sudo, len(text)))
+	session, err := h.transport.Start(ctx, shell.Command(h.shellPath, h.sudo, len(first)))
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", p, err)
 	}
 	stderr := drain(session, h.budget, "the lock's session")
-	h.budget.Go("the lock's session", func() { _, _ = session.Stdin().Write(append([]byte(text), holder...)) }) // if it fails, the output ends
+	h.budget.Go("the lock's session", func() { _, _ = session.Stdin().Write(append([]byte(first+text), holder...)) }) // if it fails, the output ends
 	type answer struct {
 		word string
 		rest []byte

@@ -145,3 +145,54 @@ func TestLockRemoved(t *testing.T) {
 		t.Errorf("something stays: %v", err)
 	}
 }
+
+// TestLockShells: a lock is kept, and given back, by bash and by a host's shell where there is no
+// bash; bash starts no process for a beat.
+func TestLockShells(t *testing.T) {
+	t.Parallel()
+	without := t.TempDir()
+	for _, dir := range []string{"/usr/bin", "/bin", "/usr/sbin"} {
+		tools, err := os.ReadDir(dir)
+		testutil.Must(t, err)
+		for _, tool := range tools {
+			if tool.Name() != "bash" {
+				_ = os.Symlink(dir+"/"+tool.Name(), without+"/"+tool.Name()) // it may be there already
+			}
+		}
+	}
+	for name, c := range map[string]struct{ path, comm string }{"bash": {"", "bash"}, "no bash": {without, "sh"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			tr := &shtest.Transport{}
+			h := open(t, ssh.Config{Transport: tr, Path: c.path})
+			closeHost(t, h)
+			p := t.TempDir() + "/lock"
+			l, err := h.Lock(ctx, p, []byte("us"))
+			testutil.Must(t, err)
+			sessions := tr.Sessions()
+			pid := sessions[len(sessions)-1].Process.Pid
+			if comm := strings.TrimSpace(string(testutil.ReadFile(t, fmt.Sprintf("/proc/%d/comm", pid)))); comm != c.comm {
+				t.Errorf("%s keeps the lock", comm)
+			}
+			children := func() string { return string(testutil.ReadFile(t, fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))) }
+			if c.comm == "bash" {
+				if started := children(); started != "" {
+					t.Errorf("bash waits for a process: %s", started)
+				}
+			} else {
+				first := children()
+				testutil.Eventually(t, "a beat was answered", func() bool { now := children(); return now != "" && now != first })
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			if data := testutil.ReadFile(t, p); len(data) > 0 {
+				t.Errorf("the lock's file keeps %q", data)
+			}
+			if _, err := os.Stat(p + ".session"); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the record of the session stays: %v", err)
+			}
+		})
+	}
+}

@@ -159,5 +159,11 @@ func Command(sh string, sudo bool, length int) string {
 	if sudo {
 		c += "sudo -n "
 	}
-	return c + sh + ` -c 'eval "$(dd bs=` + strconv.Itoa(length) + ` count=1 iflag=fullblock)"'`
+	return c + sh + " -c '" + Read(length) + "'"
+}
+
+// Read returns what makes a shell run a script of length bytes from its standard input. It has no
+// single quote.
+func Read(length int) string {
+	return `eval "$(dd bs=` + strconv.Itoa(length) + ` count=1 iflag=fullblock)"`
 }
