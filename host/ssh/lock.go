@@ -22,7 +22,7 @@ const sessionSuffix = ".session"
 const (
 	maxHolder = 64 << 10
 	// beatEvery is the interval of the beats that show the host that we are alive.
-	beatEvery = 2 * time.Second
+	beatEvery = 3 * time.Second
 	// lostAfter is how long we consider the lock ours after we sent a beat that was answered.
 	// The host releases it 15 s after the last beat that it received, which is later than we
 	// sent it. So we stop before another process can start.
