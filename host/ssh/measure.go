@@ -31,7 +31,7 @@ func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (hos
 		if err := h.read(ctx, "read", what, h.whole(what, shell.Request{Script: scriptMeasure, Args: append([]string{root, dir, limit, usage}, paths...)}),
 			func(stdout []byte) (err error) {
 				if err = checkFields(h.budget, what, stdout); err == nil {
-					m, err = parseMeasured(stdout, version, len(paths))
+					m, err = parseMeasured(stdout, version, root, dir, len(paths))
 				}
 				if err != nil {
 					return fmt.Errorf("%s: %w", what, err)
@@ -44,33 +44,55 @@ func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (hos
 	})
 }
 
-// parseMeasured parses the output of scripts/measure.sh for that many paths.
-func parseMeasured(data []byte, version, paths int) (host.Measured, error) {
+// parseMeasured parses the output of scripts/measure.sh for that many paths. root and cgroup are its
+// arguments.
+func parseMeasured(data []byte, version int, root, cgroup string, paths int) (host.Measured, error) {
 	v := parseFields(data)
-	m := host.Measured{
-		MemoryBytes:     machine.Meminfo([]byte(v["meminfo"]), "MemTotal"),
-		WorkingSetBytes: machine.WorkingSet([]byte(v["meminfo"]), version, v["usage"], v["stat"]),
-		PidsMax:         machine.Smaller(number(v["pid-max"]), number(v["threads-max"])),
-		Pids:            machine.Threads(v["loadavg"]),
-		OOMKills:        machine.OOMKills(v["oom-kills"]),
+	of := func(dir, file string) string {
+		if dir == "" {
+			return ""
+		}
+		return linesOf(v["lines"], dir+"/"+file)
 	}
-	m.CgroupBytes, m.CgroupWorkingSetBytes = machine.CgroupMemory(version, v["cgroup-limit"], v["cgroup-usage"], v["cgroup-stat"])
+	meminfo := of("/proc", "meminfo")
+	m := host.Measured{
+		MemoryBytes:     machine.Meminfo([]byte(meminfo), "MemTotal"),
+		WorkingSetBytes: machine.WorkingSet([]byte(meminfo), version, of(root, "memory.usage_in_bytes"), of(root, "memory.stat")),
+		PidsMax:         machine.Smaller(number(of("/proc/sys/kernel", "pid_max")), number(of("/proc/sys/kernel", "threads-max"))),
+		Pids:            machine.Threads(of("/proc", "loadavg")),
+		OOMKills:        machine.OOMKills(of("/proc", "vmstat")),
+	}
+	limit, usage := machine.CgroupMemoryFiles(version)
+	m.CgroupBytes, m.CgroupWorkingSetBytes = machine.CgroupMemory(version, of(cgroup, limit), of(cgroup, usage), of(cgroup, "memory.stat"))
+	devices := strings.Fields(v["devices"])
 	for line := range strings.Lines(v["disks"]) {
-		if len(m.FileSystems) > paths {
+		at := len(m.FileSystems)
+		if at >= min(paths, len(devices)) {
 			break
 		}
 		n := strings.Fields(line)
-		if len(n) != 6 {
+		if len(n) != 5 {
 			return host.Measured{}, fmt.Errorf("a file system is %q", line)
 		}
-		size := number(n[1])
-		m.FileSystems = append(m.FileSystems, host.FileSystem{Device: uint64(number(n[0])), Bytes: machine.Times(size, number(n[2])),
-			FreeBytes: machine.Times(size, number(n[3])), Inodes: number(n[4]), InodesFree: number(n[5])})
+		size := number(n[0])
+		m.FileSystems = append(m.FileSystems, host.FileSystem{Device: uint64(number(devices[at])), Bytes: machine.Times(size, number(n[1])),
+			FreeBytes: machine.Times(size, number(n[2])), Inodes: number(n[3]), InodesFree: number(n[4])})
 	}
-	if m.MemoryBytes == 0 || len(m.FileSystems) != paths {
+	if m.MemoryBytes == 0 || len(m.FileSystems) != paths || len(devices) != paths {
 		return host.Measured{}, fmt.Errorf("%d bytes of memory, and %d of %d file systems", m.MemoryBytes, len(m.FileSystems), paths)
 	}
 	return m, nil
+}
+
+// linesOf returns the lines that begin with file and a colon, without these.
+func linesOf(text, file string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if rest, found := strings.CutPrefix(line, file+":"); found {
+			out.WriteString(rest)
+		}
+	}
+	return out.String()
 }
 
 // DiskUsage is one request; the disk of the host determines how long it takes.
