@@ -236,9 +236,8 @@ func request[T any](ctx context.Context, c *connection, call func() (T, error), 
 }
 
 // watch sends keepalives until the connection ends, or nothing has arrived from the host for too
-// long. Any data counts, so a busy link is alive, and needs a keepalive only to measure its round
-// trip, which pinged receives. watch returns the reason after the connection is closed and has
-// ended.
+// long. Any data counts, so a busy link is alive. pinged receives the round trip of each
+// keepalive. watch returns the reason after the connection is closed and has ended.
 func (c *connection) watch(ctx context.Context, ping func(context.Context, func(context.Context) error) error, pinged func(time.Duration)) error {
 	tick := time.NewTicker(c.limits.interval)
 	defer tick.Stop()
@@ -247,15 +246,14 @@ func (c *connection) watch(ctx context.Context, ping func(context.Context, func(
 	pings, cancel := context.WithCancel(ctx)
 	answered := make(chan struct{}, 1)
 	pending := false
-	var pinging time.Time
 	var err error
 	for err == nil {
 		select {
 		case <-tick.C:
-			if pending || c.top.silence() < c.limits.interval*3/4 && time.Since(pinging) < c.limits.measure {
+			if pending {
 				continue
 			}
-			pending, pinging = true, time.Now()
+			pending = true
 			c.budget.Go("a keepalive", func() {
 				defer func() { answered <- struct{}{} }()
 				began := time.Now()

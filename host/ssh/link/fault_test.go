@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -41,45 +40,6 @@ func until(t *testing.T, l *Link, want bool) time.Time {
 		case <-timeout:
 			t.Fatalf("an hour later the link's state is %+v", l.State())
 		}
-	}
-}
-
-// TestBusyLinkIsNotAsked: what the host sends in any case shows that it is alive; keepalives then only
-// measure the round trip.
-func TestBusyLinkIsNotAsked(t *testing.T) {
-	for _, c := range []struct {
-		name        string
-		every       time.Duration
-		least, most int32 // keepalives in a minute
-	}{
-		{"idle", time.Hour, 19, 21},
-		{"busy", 2 * time.Second, 3, 5},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newLab(t)
-				var asked atomic.Int32
-				l, err := New(Config{Target: b.target, Dial: b.dial, Hook: func(ctx context.Context, label string, call func(context.Context) error) error {
-					if label == "ssh/Keepalive" {
-						asked.Add(1)
-					}
-					return call(ctx)
-				}})
-				testutil.Must(t, err)
-				start(t, l)
-				up(t, l)
-				conn, err := l.Dial(t.Context(), "unix", "/echo")
-				testutil.Must(t, err)
-				defer conn.Close()
-				for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-					time.Sleep(min(c.every, time.Until(end)))
-					says(t, conn, "beat")
-				}
-				if n := asked.Load(); n < c.least || n > c.most {
-					t.Errorf("%d keepalives in a minute, want %d to %d", n, c.least, c.most)
-				}
-			})
-		})
 	}
 }
 

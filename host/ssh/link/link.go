@@ -55,8 +55,7 @@ type limits struct {
 	dial      time.Duration // of the TCP connection of each hop
 	handshake time.Duration // of the login at each hop
 	write     time.Duration // of one write to the socket
-	interval  time.Duration // between keepalives while nothing else is heard
-	measure   time.Duration // between keepalives at most: they measure the round trip
+	interval  time.Duration // between keepalives
 	silence   time.Duration // after which the link is dead
 	delay     time.Duration // between attempts, at most
 }
@@ -68,7 +67,6 @@ var defaultLimits = limits{
 	handshake: 10 * time.Second,
 	write:     15 * time.Second,
 	interval:  3 * time.Second,
-	measure:   15 * time.Second,
 	silence:   9 * time.Second,
 	delay:     maxAuthDelay,
 }
