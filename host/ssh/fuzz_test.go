@@ -16,13 +16,13 @@ import (
 
 func FuzzParseMeasured(f *testing.F) {
 	f.Add([]byte("lines\x00/proc/loadavg:0.1 0.1 0.1 1/200 5\n/proc/sys/kernel/pid_max:32768\n/proc/meminfo:MemTotal: 5 kB\n/proc/meminfo:MemFree: 2 kB\n" +
-		"/proc/vmstat:oom_kill 3\n/root/memory.stat:total_inactive_file 5\n/root/memory.usage_in_bytes:900\n/cgroup/memory.max:900\n/cgroup/memory.current:500\n" +
+		"/proc/vmstat:oom_kill 3\n/rootcg/memory.stat:total_inactive_file 5\n/rootcg/memory.usage_in_bytes:900\n/cgroup/memory.max:900\n/cgroup/memory.current:500\n" +
 		"/cgroup/memory.stat:inactive_file 7\n\x00devices\x002049\n\x00disks\x004096 100 50 10 5\n\x00"))
 	f.Add([]byte("lines\x00/proc/meminfo:MemTotal: 5 kB\n\x00devices\x001\n\x00disks\x009223372036854775807 9223372036854775807 3 4 5\n\x00"))
 	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for version := range 3 {
-			m, err := parseMeasured(data, version, "/root", "/cgroup", 1)
+			m, err := parseMeasured(data, version, "/rootcg", "/cgroup", 1)
 			if err != nil {
 				continue
 			}

@@ -4,8 +4,8 @@
 # colon; for each PATH a line with the device of its file system; and a line with the block
 # size, blocks, blocks available to users, inodes and free inodes.
 #
-# This runs every few seconds on every host. It starts three programs, whatever it reads. The
-# shell's own read is no way to do it: one byte at a time, it gets the first digit of a sysctl.
+# This runs every few seconds on every host. It starts three programs, whatever it reads. Do not use the
+# shell's read: it reads one byte at a time, and gets only the first digit of a sysctl.
 set +e
 root=$1 cgroup=$2 limit=$3 usage=$4
 shift 4
