@@ -244,6 +244,8 @@ type CgroupResources struct {
 
 // Meters measure how much of the host's resources are free and in use.
 type Meters interface {
+	// Sample reads counters of the host and of cgroups, in one round trip.
+	Sample(ctx context.Context, r SampleRequest) (Sampled, error)
 	// Measure measures the host, the cgroup (none if empty), and the file systems that hold
 	// these paths, in their order. For a path that does not exist, it takes the nearest parent
 	// that exists.
@@ -314,6 +316,8 @@ type Facts struct {
 	BootID        string
 	SystemUUID    string
 	CPUs          int
+	PhysicalCores int // 0 if the kernel does not say
+	CPUSockets    int // 0 if the kernel does not say
 	MemoryBytes   int64
 	SwapBytes     int64
 	PidsMax       int64

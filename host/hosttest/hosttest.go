@@ -55,6 +55,7 @@ func Run(t *testing.T, open Opener, root string, only ...string) {
 		{"TreeKilled", testTreeKilled},
 		{"RemoveTree", testRemoveTree},
 		{"ChownGroup", testChownGroup},
+		{"Sample", testSample},
 		{"Mounts", testMounts},
 		{"Shared", testShared},
 		{"SharedType", testSharedType},

@@ -37,6 +37,8 @@ func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 			MachineID:     machine.FirstOf(oneLine("/etc/machine-id"), oneLine("/var/lib/dbus/machine-id")),
 			BootID:        oneLine("/proc/sys/kernel/random/boot_id"),
 			CPUs:          cpus(),
+			PhysicalCores: distinct("thread_siblings_list"),
+			CPUSockets:    distinct("core_siblings_list"),
 			PidsMax:       machine.Smaller(number("/proc/sys/kernel/pid_max"), number("/proc/sys/kernel/threads-max")),
 			CgroupVersion: h.hier.Version,
 			HugePages:     hugePages("/sys/kernel/mm/hugepages"),
@@ -97,6 +99,18 @@ func number(path string) int64 {
 func osImage(path string) string {
 	data, _ := os.ReadFile(path)
 	return machine.PrettyName(data)
+}
+
+// distinct counts the different contents of a file that describes the place of each CPU.
+func distinct(file string) int {
+	paths, _ := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*/topology/" + file)
+	seen := map[string]bool{}
+	for _, p := range paths {
+		if content := oneLine(p); content != "" {
+			seen[content] = true
+		}
+	}
+	return len(seen)
 }
 
 // cpus counts the CPUs of the host, not those that this process may use.

@@ -83,6 +83,8 @@ func parseFacts(data []byte) (host.Facts, error) {
 		MachineID:     machine.FirstOf(v["machine-id"], v["dbus-machine-id"]),
 		BootID:        v["boot-id"],
 		CPUs:          machine.CountList(v["cpus"]),
+		PhysicalCores: int(min(number(v["cores"]), maxThrottles)),
+		CPUSockets:    int(min(number(v["sockets"]), maxThrottles)),
 		MemoryBytes:   machine.Meminfo([]byte(v["meminfo"]), "MemTotal"),
 		SwapBytes:     machine.Meminfo([]byte(v["meminfo"]), "SwapTotal"),
 		PidsMax:       machine.Smaller(number(v["pid-max"]), number(v["threads-max"])),

@@ -131,6 +131,9 @@ var hostOps = map[string]struct {
 	"an endless fact":                  {facts, then(repeated("route\x00", 6), repeated("x ", 7<<20)), budget.LineBytes, false},
 	"measures without end":             {measure, repeated("\x00", 100<<20), budget.OutputBytes, false},
 	"too many measures":                {measure, repeated("\x00", 7<<20), budget.Items, false},
+	"counters without end":             {sample, repeated("\x00", 100<<20), budget.OutputBytes, false},
+	"counters of too many cgroups":     {sample, then(repeated("counters\x00", 9), repeated("=/kubepods/x\nm 5\n", 7<<20)), budget.Items, false},
+	"an endless counter":               {sample, then(repeated("counters\x00", 9), repeated("1 ", 7<<20)), budget.LineBytes, false},
 	"too many usages":                  {usage, repeated("1 1\n", 7<<20), budget.Items, false},
 	"a file beyond what was asked for": {readFile, repeated("x", 7<<20), budget.FileBytes, false},
 	"an entry without end":             {list, repeated("x", 100<<20), budget.OutputBytes, true},
@@ -141,9 +144,13 @@ var hostOps = map[string]struct {
 func listMounts(ctx context.Context, h *Host) error { _, err := h.ListMounts(ctx, "/"); return err }
 func facts(ctx context.Context, h *Host) error      { _, err := h.Facts(ctx); return err }
 func measure(ctx context.Context, h *Host) error    { _, err := h.Measure(ctx, "", "/"); return err }
-func usage(ctx context.Context, h *Host) error      { _, err := h.DiskUsage(ctx, "/"); return err }
-func list(ctx context.Context, h *Host) error       { _, err := h.List(ctx, "/"); return err }
-func readFile(ctx context.Context, h *Host) error   { _, err := h.ReadFile(ctx, "/x", 1<<20); return err }
+func sample(ctx context.Context, h *Host) error {
+	_, err := h.Sample(ctx, host.SampleRequest{Trees: []string{"/kubepods"}, Detail: true})
+	return err
+}
+func usage(ctx context.Context, h *Host) error    { _, err := h.DiskUsage(ctx, "/"); return err }
+func list(ctx context.Context, h *Host) error     { _, err := h.List(ctx, "/"); return err }
+func readFile(ctx context.Context, h *Host) error { _, err := h.ReadFile(ctx, "/x", 1<<20); return err }
 func listCgroups(ctx context.Context, h *Host) error {
 	_, err := h.ListCgroups(ctx, "/")
 	return err

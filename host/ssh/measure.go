@@ -3,6 +3,7 @@ package ssh
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -64,24 +65,36 @@ func parseMeasured(data []byte, version int, root, cgroup string, paths int) (ho
 	}
 	limit, usage := machine.CgroupMemoryFiles(version)
 	m.CgroupBytes, m.CgroupWorkingSetBytes = machine.CgroupMemory(version, of(cgroup, limit), of(cgroup, usage), of(cgroup, "memory.stat"))
-	devices := strings.Fields(v["devices"])
-	for line := range strings.Lines(v["disks"]) {
-		at := len(m.FileSystems)
-		if at >= min(paths, len(devices)) {
+	if m.MemoryBytes == 0 {
+		return host.Measured{}, errors.New("the host reports no memory")
+	}
+	var err error
+	if m.FileSystems, err = parseFileSystems(v, paths); err != nil {
+		return host.Measured{}, err
+	}
+	return m, nil
+}
+
+// parseFileSystems parses what scripts/filesystems.sh prints for that many paths.
+func parseFileSystems(fields map[string]string, paths int) ([]host.FileSystem, error) {
+	var out []host.FileSystem
+	devices := strings.Fields(fields["devices"])
+	for line := range strings.Lines(fields["disks"]) {
+		if len(out) >= min(paths, len(devices)) {
 			break
 		}
 		n := strings.Fields(line)
 		if len(n) != 5 {
-			return host.Measured{}, fmt.Errorf("a file system is %q", line)
+			return nil, fmt.Errorf("a file system is %q", line)
 		}
 		size := number(n[0])
-		m.FileSystems = append(m.FileSystems, host.FileSystem{Device: uint64(number(devices[at])), Bytes: machine.Times(size, number(n[1])),
+		out = append(out, host.FileSystem{Device: uint64(number(devices[len(out)])), Bytes: machine.Times(size, number(n[1])),
 			FreeBytes: machine.Times(size, number(n[2])), Inodes: number(n[3]), InodesFree: number(n[4])})
 	}
-	if m.MemoryBytes == 0 || len(m.FileSystems) != paths || len(devices) != paths {
-		return host.Measured{}, fmt.Errorf("%d bytes of memory, and %d of %d file systems", m.MemoryBytes, len(m.FileSystems), paths)
+	if len(out) != paths || len(devices) != paths {
+		return nil, fmt.Errorf("got %d of %d file systems", len(out), paths)
 	}
-	return m, nil
+	return out, nil
 }
 
 // linesOf returns the lines that begin with file and a colon, without these.

@@ -44,9 +44,15 @@ type Pods interface {
 	Spared(p *v1.Pod) bool
 }
 
+// Host is the part of host.Meters that the manager needs.
+type Host interface {
+	Measure(ctx context.Context, cgroup string, paths ...string) (host.Measured, error)
+	DiskUsage(ctx context.Context, dirs ...string) ([]host.Usage, error)
+}
+
 // Config configures a Manager.
 type Config struct {
-	Host    host.Meters
+	Host    Host
 	Runtime Runtime
 	Pods    Pods
 	// Event records an event on the node; Condition sets one of its pressure conditions.

@@ -28,6 +28,12 @@ line boot-id /proc/sys/kernel/random/boot_id
 line product-uuid /sys/class/dmi/id/product_uuid
 whole vm-uuid /proc/device-tree/vm,uuid
 line cpus /sys/devices/system/cpu/online
+# distinct KEY FILE: prints how many different contents the files of the CPUs have.
+distinct() {
+	printf '%s\0%s\0' "$1" "$(cat /sys/devices/system/cpu/cpu[0-9]*/topology/"$2" 2>/dev/null | sort -u | grep -c .)"
+}
+distinct cores thread_siblings_list
+distinct sockets core_siblings_list
 line pid-max /proc/sys/kernel/pid_max
 line threads-max /proc/sys/kernel/threads-max
 line apparmor /sys/module/apparmor/parameters/enabled
