@@ -69,7 +69,7 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 	n.sources = podconfig.New(sourceNames(n.cfg)...)
 	n.parts.hooks = &lifecycle.Runner{Exec: n.runtime, Dial: n.host}
 	for _, build := range []func(context.Context) error{
-		n.buildObjects, n.buildVolumes, n.buildImages, n.buildProber, n.buildStatusWriter, n.buildPLEG,
+		n.buildObjects, n.buildVolumes, n.buildImages, n.buildProber, n.buildStatusWriter, n.buildPLEG, n.buildStats,
 		n.buildNode, n.buildLoop,
 		n.buildLogs, n.buildQOS, n.buildStatic, n.buildPressure, n.buildShutdown, n.buildSweeper,
 	} {

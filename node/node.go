@@ -33,6 +33,7 @@ import (
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/provider/clusterwide"
 	"github.com/bowline-k8s/bowline/readiness"
+	"github.com/bowline-k8s/bowline/stats"
 	"github.com/bowline-k8s/bowline/syncloop"
 	"github.com/bowline-k8s/bowline/syncloop/images/credentialprovider"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
@@ -229,6 +230,7 @@ type Node struct {
 	parts    parts
 	static   staticPods
 	loop     *syncloop.Loop
+	stats    *stats.Server
 	node     *provider.Node
 }
 

@@ -39,6 +39,7 @@ func (n *Node) server(ctx context.Context, loop *loopHooks) (*api.Server, error)
 		SyncLoop: func() error { return n.loop.Healthy() },
 		Configz:  func() any { return shownConfig(n.cfg) },
 		Metrics:  seriesOf.of(n.name).handler(),
+		Stats:    n.stats,
 	})
 }
 

@@ -43,8 +43,11 @@ func (s *Server) routes() []route {
 		{[]string{"/statusz"}, get, []string{"statusz"}, nil, false},
 
 		{[]string{"/metrics"}, get, metrics, s.cfg.Metrics.ServeHTTP, false},
-		{[]string{"/metrics/slis", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes"}, get, metrics, nil, false},
-		{[]string{"/stats/", "/stats/summary"}, get, []string{"stats"}, nil, false},
+		{[]string{"/metrics/cadvisor"}, get, metrics, s.cfg.Stats.Cadvisor, false},
+		{[]string{"/metrics/resource"}, get, metrics, s.cfg.Stats.Resource, false},
+		{[]string{"/metrics/slis", "/metrics/probes"}, get, metrics, nil, false},
+		{[]string{"/stats/summary"}, getPost, []string{"stats"}, s.summary, false},
+		{[]string{"/stats/"}, getPost, []string{"stats"}, notThere, false},
 		{[]string{"/logs/"}, get, []string{"log"}, nil, false},
 		{[]string{"/checkpoint/{namespace}/{pod}/{container}"}, post, []string{"checkpoint"}, nil, false},
 
@@ -58,10 +61,12 @@ func (s *Server) routes() []route {
 		{[]string{"/debug/flags/v"}, []string{http.MethodPut}, proxy, nil, false},
 		{[]string{"/bowline/v1/why/{namespace}/{pod}"}, get, proxy, s.why, false},
 
-		{[]string{"/"}, anyVerb, proxy, func(w http.ResponseWriter, r *http.Request) {
-			http.Error(w, "404 page not found", http.StatusNotFound)
-		}, false},
+		{[]string{"/"}, anyVerb, proxy, notThere, false},
 	}
+}
+
+func notThere(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, "404 page not found", http.StatusNotFound)
 }
 
 // guard admits only authenticated and authorized requests to a route.

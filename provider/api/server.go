@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/bowline-k8s/bowline/pod"
 )
@@ -71,6 +72,14 @@ type StreamOptions struct {
 type LogReader func(ctx context.Context, path string, opts *v1.PodLogOptions,
 	running func(context.Context) (bool, error), stdout, stderr io.Writer) error
 
+// Stats answers what the host and its pods use.
+type Stats interface {
+	Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error)
+	// Resource and Cadvisor answer /metrics/resource and /metrics/cadvisor.
+	Resource(w http.ResponseWriter, r *http.Request)
+	Cadvisor(w http.ResponseWriter, r *http.Request)
+}
+
 // Config of a Server.
 type Config struct {
 	NodeName string
@@ -83,6 +92,7 @@ type Config struct {
 	Pods          Pods
 	Streams       Streams
 	Logs          LogReader
+	Stats         Stats
 	// SyncLoop returns why the sync loop is unhealthy, or nil.
 	SyncLoop func() error
 	// Metrics serves /metrics with the series of this node.
@@ -97,7 +107,7 @@ func (c *Config) validate() error {
 		"NodeName": c.NodeName != "", "Listener": c.Listener != nil, "Certificate": c.Certificate != nil,
 		"Authenticator": c.Authenticator != nil, "Authorizer": c.Authorizer != nil, "Pods": c.Pods != nil,
 		"Streams": c.Streams != nil, "Logs": c.Logs != nil, "SyncLoop": c.SyncLoop != nil, "Configz": c.Configz != nil,
-		"Metrics": c.Metrics != nil,
+		"Metrics": c.Metrics != nil, "Stats": c.Stats != nil,
 	} {
 		if !ok {
 			missing = append(missing, name)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
@@ -42,10 +43,19 @@ type node struct {
 	sawURL    string
 	sawStream StreamOptions
 	sawCmd    []string
+	sawOnly   bool // the summary of CPU and memory alone was asked for
+	statsErr  error
 
 	granted map[string]bool // subresources that "reader" may use; nil: all
 	asked   []string
 }
+
+func (n *node) Summary(_ context.Context, only bool) (*statsapi.Summary, error) {
+	n.sawOnly = only
+	return &statsapi.Summary{Node: statsapi.NodeStats{NodeName: "n1"}}, n.statsErr
+}
+func (n *node) Resource(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "resource") }
+func (n *node) Cadvisor(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "cadvisor") }
 
 func (n *node) PodByName(ns, name string) (*v1.Pod, bool) {
 	for _, p := range n.pods {
@@ -138,7 +148,7 @@ func testServer(t *testing.T, n *node) *Server {
 	cert, err := SelfSigned("n1", []net.IP{net.IPv4(127, 0, 0, 1)})
 	testutil.Must(t, err)
 	s, err := New(Config{NodeName: "n1", Listener: l, Certificate: cert, Authenticator: n, Authorizer: n, Pods: n, Streams: n,
-		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() any { return map[string]int{"maxPods": 110} },
+		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() any { return map[string]int{"maxPods": 110} }, Stats: n,
 		Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
 	testutil.Must(t, err)
 	return s
@@ -233,13 +243,36 @@ func TestMethodsAndMissingParts(t *testing.T) {
 		code         int
 	}{
 		{"POST", "/pods", 405}, {"DELETE", "/containerLogs/shop/web/app", 405}, {"GET", "/run/shop/web/app", 405},
-		{"GET", "/stats/summary", 501}, {"GET", "/metrics/cadvisor", 501},
+		{"GET", "/stats/summary", 200}, {"POST", "/stats/summary", 200}, {"PUT", "/stats/summary", 405}, {"GET", "/stats/", 404}, {"GET", "/stats/container", 404},
+		{"GET", "/metrics/cadvisor", 200}, {"GET", "/metrics/resource", 200}, {"GET", "/logs/", 501},
 		{"GET", "/nowhere", 404}, {"GET", "/healthz/nothing", 404}, {"GET", "/bowline/v1/why/shop/none", 404},
 		{"GET", "/metrics", 200}, {"GET", "/bowline/v1/why/shop/web", 200},
 	} {
 		if w := call(s, c.method, c.path); w.Code != c.code {
 			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, w.Code, w.Body, c.code)
 		}
+	}
+}
+
+func TestSummary(t *testing.T) {
+	n := &node{}
+	s := testServer(t, n)
+	for _, c := range []struct {
+		method, query string
+		only          bool
+	}{
+		{"GET", "", false}, {"GET", "?only_cpu_and_memory=true", true}, {"POST", "?only_cpu_and_memory=true", true},
+		{"GET", "?only_cpu_and_memory=false", false}, {"GET", "?only_cpu_and_memory=true&only_cpu_and_memory=true", false}, {"GET", "?only_cpu_and_memory", false},
+	} {
+		var got statsapi.Summary
+		w := call(s, c.method, "/stats/summary"+c.query)
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || got.Node.NodeName != "n1" || n.sawOnly != c.only || w.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%s %s: %d %s, only CPU and memory: %v", c.method, c.query, w.Code, w.Body, n.sawOnly)
+		}
+	}
+	n.statsErr = errors.New("the host does not answer")
+	if w := call(s, "GET", "/stats/summary"); w.Code != 500 || !strings.Contains(w.Body.String(), "the host does not answer") {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

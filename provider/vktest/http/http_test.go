@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/transport/spdy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
@@ -143,7 +144,7 @@ func ours(t *testing.T, m *machine) *api.Server {
 	cert, err := api.SelfSigned("n1", []net.IP{net.IPv4(127, 0, 0, 1)})
 	check(t, err)
 	s, err := api.New(api.Config{NodeName: "n1", Listener: l, Certificate: cert, Authenticator: open{}, Authorizer: open{}, Pods: m, Streams: m,
-		SyncLoop: func() error { return nil }, Configz: func() any { return nil }, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		SyncLoop: func() error { return nil }, Configz: func() any { return nil }, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Stats: noStats{},
 		Logs: func(_ context.Context, _ string, o *v1.PodLogOptions, _ func(context.Context) (bool, error), _, _ io.Writer) error {
 			m.logged.Store(o)
 			return nil
@@ -196,6 +197,12 @@ func TestLogs(t *testing.T) {
 		t.Errorf("ours: a bad option is a %d %s", code, text)
 	}
 }
+
+type noStats struct{}
+
+func (noStats) Summary(context.Context, bool) (*statsapi.Summary, error) { return &statsapi.Summary{}, nil }
+func (noStats) Resource(http.ResponseWriter, *http.Request)              {}
+func (noStats) Cadvisor(http.ResponseWriter, *http.Request)              {}
 
 // TestMissingPaths: a large part of a kubelet's API is missing.
 func TestMissingPaths(t *testing.T) {

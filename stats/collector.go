@@ -1,0 +1,404 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/wall"
+)
+
+// Host is the part of host.Host that the collector needs.
+type Host interface {
+	Sample(ctx context.Context, r host.SampleRequest) (host.Sampled, error)
+	Measure(ctx context.Context, cgroup string, paths ...string) (host.Measured, error)
+	DiskUsage(ctx context.Context, dirs ...string) ([]host.Usage, error)
+}
+
+// Runtime is the part of *cri.Client that the collector needs.
+type Runtime interface {
+	ListContainerStats(ctx context.Context, sandboxID string) ([]*runtimeapi.ContainerStats, error)
+	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// Config of a Collector. All fields are required.
+type Config struct {
+	Host    Host
+	Runtime Runtime
+	// Pods returns the pods with a sandbox on the host.
+	Pods func() []Pod
+	// PodsTree returns the path of the cgroup of all pods.
+	PodsTree func() string
+	// System returns the cgroups of the node itself.
+	System func() System
+	// RootDir is on the file system of logs and of volumes.
+	RootDir string
+}
+
+const (
+	// fresh is how long callers share a collection. A kubelet's housekeeping has the same period.
+	fresh = 10 * time.Second
+	// storageFresh is how long the measured storage is used: a walk through directories takes long.
+	storageFresh = time.Minute
+	// storageTimeout bounds measuring storage, and storagePatience how long a caller waits for it
+	// before it gets the result of the time before.
+	storageTimeout  = 2 * time.Minute
+	storagePatience = 5 * time.Second
+	// sampleTimeout bounds reading counters.
+	sampleTimeout = 10 * time.Second
+	// rateWindow is the shortest time from which a CPU use is computed, and longestRate the longest:
+	// an average over more says nothing about now.
+	rateWindow  = time.Second
+	longestRate = 5 * time.Minute
+	// claimTimeout bounds measuring the file system of a claim. If it is exceeded, the claim is
+	// measured again after firstPause, then ever later, but at least every longestPause.
+	claimTimeout = 3 * time.Second
+	firstPause   = 5 * time.Minute
+	longestPause = time.Hour
+)
+
+// Collector collects the statistics of one host. Its methods are safe for concurrent use.
+type Collector struct {
+	cfg   Config
+	calls singleflight.Group
+
+	mu       sync.Mutex
+	line     timeline
+	last     *Snapshot // the newest
+	detailed *Snapshot // the newest with detail
+	before   *Snapshot // the rates of last are since this one
+	storage  *Storage
+	images   string // mount point of the runtime's images
+
+	patience patience // of claims; only the goroutine that measures storage uses it
+}
+
+// New returns a Collector, which collects nothing until it is asked.
+func New(c Config) (*Collector, error) {
+	if c.Host == nil || c.Runtime == nil || c.Pods == nil || c.PodsTree == nil || c.System == nil || !path.IsAbs(c.RootDir) {
+		return nil, errors.New("stats: Host, Runtime, Pods, PodsTree, System and an absolute RootDir are required")
+	}
+	return &Collector{cfg: c, patience: patience{}}, nil
+}
+
+// Need says what a caller wants to know.
+type Need struct {
+	// Detail: all counters, not only CPU time, memory and swap.
+	Detail bool
+	// Rates: the CPU use. If there is no earlier collection, it is measured over rateWindow.
+	Rates bool
+	// Storage: what directories and images use.
+	Storage bool
+}
+
+// Get returns a snapshot that is at most fresh old. An error means that there is none: an older one
+// is never returned in its place.
+func (c *Collector) Get(ctx context.Context, need Need) (*Snapshot, error) {
+	s, err := c.counters(ctx, need.Detail)
+	if err != nil {
+		return nil, err
+	}
+	if need.Rates && s.usage == nil {
+		pause := time.NewTimer(time.Until(s.Time.Add(rateWindow)))
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if s, err = c.share(ctx, key("again", need.Detail), sampleTimeout, func(ctx context.Context) (*Snapshot, error) {
+			return c.collect(ctx, need.Detail)
+		}); err != nil {
+			return nil, err
+		}
+	}
+	if !need.Storage {
+		return s, nil
+	}
+	out := *s
+	out.Storage = c.measured(ctx, s)
+	return &out, nil
+}
+
+func key(what string, detail bool) string { return fmt.Sprint(what, detail) }
+
+// counters returns a fresh snapshot.
+func (c *Collector) counters(ctx context.Context, detail bool) (*Snapshot, error) {
+	if s := c.kept(detail); s != nil {
+		return s, nil
+	}
+	return c.share(ctx, key("counters", detail), sampleTimeout, func(ctx context.Context) (*Snapshot, error) {
+		if s := c.kept(detail); s != nil {
+			return s, nil // another call has just ended
+		}
+		return c.collect(ctx, detail)
+	})
+}
+
+// kept returns the last snapshot if it is fresh.
+func (c *Collector) kept(detail bool) *Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.last
+	if detail {
+		s = c.detailed
+	}
+	if s == nil || time.Since(s.Time).Abs() > fresh {
+		return nil
+	}
+	return s
+}
+
+// share runs f once for all callers that ask at the same time. A caller that gives up does not end
+// it for the others.
+func (c *Collector) share(ctx context.Context, key string, timeout time.Duration, f func(context.Context) (*Snapshot, error)) (*Snapshot, error) {
+	result := c.calls.DoChan(key, func() (out any, err error) {
+		err = budget.ErrPanicked
+		defer budget.From(ctx).Recover("collect the statistics of the host")
+		run, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		defer cancel()
+		out, err = f(run)
+		return out, err
+	})
+	select {
+	case r := <-result:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(*Snapshot), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// collect reads the counters of the host.
+func (c *Collector) collect(ctx context.Context, detail bool) (*Snapshot, error) {
+	s := &Snapshot{Detail: detail, Pods: c.cfg.Pods(), PodsTree: c.cfg.PodsTree(), System: c.cfg.System()}
+	r := host.SampleRequest{Trees: []string{s.PodsTree}, Detail: detail}
+	for _, p := range []string{s.System.Kubelet, s.System.Runtime} {
+		if p != "" {
+			r.Trees = append(r.Trees, p)
+		}
+	}
+	if detail {
+		r.Paths = append(r.Paths, c.cfg.RootDir, c.imageDir(ctx))
+		for _, p := range s.Pods {
+			if p.HostNetwork {
+				r.HostNetwork = append(r.HostNetwork, string(p.UID))
+			}
+		}
+	}
+	sent := time.Now()
+	var err error
+	if s.Sampled, err = c.cfg.Host.Sample(ctx, r); err != nil {
+		return nil, err
+	}
+	received := time.Now()
+	if detail {
+		s.RootFs, s.ImageFs = s.FileSystems[0], s.FileSystems[1]
+	}
+	s.containers = map[string]string{}
+	for p := range s.Cgroups {
+		if id, ok := containerID(path.Base(p)); ok {
+			s.containers[id] = p
+		}
+	}
+	for i := range s.Pods {
+		s.Pods[i].Cgroup = s.podCgroup(&s.Pods[i])
+	}
+	c.keep(s, sent, received)
+	return s, nil
+}
+
+// podCgroup returns the cgroup of a pod: that with its sandbox or containers.
+func (s *Snapshot) podCgroup(p *Pod) string {
+	if at, ok := s.containers[p.SandboxID]; ok {
+		return path.Dir(at)
+	}
+	for _, k := range p.Containers {
+		if at, ok := s.containers[k.ID]; ok {
+			return path.Dir(at)
+		}
+	}
+	return ""
+}
+
+// keep dates a snapshot, computes its rates and keeps it.
+func (c *Collector) keep(s *Snapshot, sent, received time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.Time = c.line.at(s.Uptime, sent, received)
+	s.BootTime = s.Time.Add(-s.Uptime)
+	if last := c.last; last != nil && s.Uptime-last.Uptime >= rateWindow {
+		c.before = last
+	}
+	s.usage = rates(c.before, s)
+	c.last = s
+	if s.Detail {
+		c.detailed = s
+	}
+}
+
+// rates are the uses of CPU between two snapshots, by cgroup; nil if they do not say it.
+func rates(from, to *Snapshot) map[string]uint64 {
+	if from == nil {
+		return nil
+	}
+	over := to.Uptime - from.Uptime
+	if over < rateWindow || over > longestRate {
+		return nil
+	}
+	out := map[string]uint64{}
+	add := func(path string, a, b time.Duration) {
+		if a >= 0 && b >= a {
+			out[path] = uint64(float64(b-a) / float64(over) * 1e9)
+		}
+	}
+	add("", from.Node.CPU.Usage, to.Node.CPU.Usage)
+	for p, c := range to.Cgroups {
+		if was, ok := from.Cgroups[p]; ok {
+			add(p, was.CPU.Usage, c.CPU.Usage)
+		}
+	}
+	return out
+}
+
+// imageDir returns where the runtime has its images. Until it says so, it is the root directory.
+func (c *Collector) imageDir(ctx context.Context) string {
+	c.mu.Lock()
+	dir := c.images
+	c.mu.Unlock()
+	if dir != "" {
+		return dir
+	}
+	info, err := c.cfg.Runtime.ImageFsInfo(ctx)
+	if err == nil {
+		for _, fs := range info.GetImageFilesystems() {
+			if dir = fs.GetFsId().GetMountpoint(); path.IsAbs(dir) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.images = dir
+				return dir
+			}
+		}
+	}
+	return c.cfg.RootDir
+}
+
+// measured returns the storage that the pods of s use, or what is known of it: nil if nothing is.
+func (c *Collector) measured(ctx context.Context, s *Snapshot) *Storage {
+	c.mu.Lock()
+	known := c.storage
+	c.mu.Unlock()
+	if known != nil && time.Since(known.Time).Abs() <= storageFresh {
+		return known
+	}
+	wait, cancel := context.WithTimeout(ctx, storagePatience)
+	defer cancel()
+	got, err := c.share(wait, "storage", storageTimeout, func(ctx context.Context) (*Snapshot, error) {
+		storage, err := c.measure(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.storage = storage
+		return &Snapshot{Storage: storage}, nil
+	})
+	if err != nil {
+		return known
+	}
+	return got.Storage
+}
+
+// measure measures the storage that the pods of s use.
+func (c *Collector) measure(ctx context.Context, s *Snapshot) (*Storage, error) {
+	var dirs []string
+	for _, p := range s.Pods {
+		for _, k := range p.Containers {
+			dirs = append(dirs, path.Join(p.LogDir, k.Name))
+		}
+		for _, v := range p.Volumes {
+			if v.Claim == "" {
+				dirs = append(dirs, v.Path)
+			}
+		}
+	}
+	out := &Storage{Time: time.Now(), Layers: map[string]host.Usage{}, Dirs: map[string]host.Usage{}, Claims: c.claims(ctx, s.Pods)}
+	layers, err := c.cfg.Runtime.ListContainerStats(ctx, "")
+	if err != nil {
+		return nil, fmt.Errorf("list the containers' writable layers: %w", err)
+	}
+	for _, l := range layers {
+		if w := l.GetWritableLayer(); w != nil {
+			out.Layers[l.GetAttributes().GetId()] = host.Usage{Bytes: int64(w.GetUsedBytes().GetValue()), Inodes: int64(w.GetInodesUsed().GetValue())}
+		}
+	}
+	info, err := c.cfg.Runtime.ImageFsInfo(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the runtime's image file system: %w", err)
+	}
+	for _, fs := range info.GetImageFilesystems() {
+		out.Images = host.Usage{Bytes: int64(fs.GetUsedBytes().GetValue()), Inodes: int64(fs.GetInodesUsed().GetValue())}
+		break
+	}
+	slices.Sort(dirs)
+	dirs = slices.Compact(dirs)
+	used, err := c.cfg.Host.DiskUsage(ctx, dirs...)
+	if err != nil {
+		return nil, fmt.Errorf("measure the pods' directories: %w", err)
+	}
+	for i, dir := range dirs {
+		out.Dirs[dir] = used[i]
+	}
+	return out, nil
+}
+
+// claims measures the file systems of claims, each by itself: the file server of one may not answer.
+func (c *Collector) claims(ctx context.Context, pods []Pod) map[string]host.FileSystem {
+	out := map[string]host.FileSystem{}
+	for _, p := range pods {
+		for _, v := range p.Volumes {
+			if _, done := out[v.Path]; v.Claim == "" || done || !c.patience.may(v.Path) {
+				continue
+			}
+			measure, cancel := context.WithTimeout(ctx, claimTimeout)
+			got, err := c.cfg.Host.Measure(measure, "", v.Path)
+			cancel()
+			if c.patience.note(v.Path, err == nil); err == nil {
+				out[v.Path] = got.FileSystems[0]
+			}
+		}
+	}
+	return out
+}
+
+// patience remembers the claims whose file system did not answer. It asks them again ever later,
+// because each question may leave a process on the host that waits as well. Only one goroutine uses
+// it at a time.
+type patience map[string]pause
+
+type pause struct {
+	length time.Duration
+	until  time.Time
+}
+
+func (p patience) may(path string) bool { return wall.Passed(p[path].until, time.Now()) }
+
+func (p patience) note(path string, answered bool) {
+	if answered {
+		delete(p, path)
+		return
+	}
+	length := min(max(2*p[path].length, firstPause), longestPause)
+	p[path] = pause{length, time.Now().Add(length)}
+}

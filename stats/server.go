@@ -1,0 +1,46 @@
+package stats
+
+import (
+	"context"
+	"net/http"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Server presents what a Collector collects.
+type Server struct {
+	Collector *Collector
+	Node      string
+	// Machine returns what is known about the host itself.
+	Machine func() Machine
+}
+
+// Summary returns the summary API's answer.
+func (s *Server) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error) {
+	got, err := s.Collector.Get(ctx, Need{Detail: !onlyCPUAndMemory, Rates: true, Storage: !onlyCPUAndMemory})
+	if err != nil {
+		return nil, err
+	}
+	if onlyCPUAndMemory && got.Detail {
+		brief := *got
+		brief.Detail, brief.Storage = false, nil
+		got = &brief
+	}
+	return Summary(s.Node, got), nil
+}
+
+// Resource answers /metrics/resource.
+func (s *Server) Resource(w http.ResponseWriter, r *http.Request) {
+	got, err := s.Collector.Get(r.Context(), Need{})
+	if err != nil {
+		WriteResource(w, r, nil, err)
+		return
+	}
+	WriteResource(w, r, Summary(s.Node, got), nil)
+}
+
+// Cadvisor answers /metrics/cadvisor.
+func (s *Server) Cadvisor(w http.ResponseWriter, r *http.Request) {
+	got, err := s.Collector.Get(r.Context(), Need{Detail: true})
+	WriteCadvisor(w, r, got, s.Machine(), err)
+}
