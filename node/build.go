@@ -135,7 +135,7 @@ func (n *Node) buildImages(context.Context) error {
 func (n *Node) buildProber(context.Context) (err error) {
 	n.parts.prober, err = prober.New(prober.Config{
 		Exec: n.runtime, Dialer: n.host, Event: podEvents{n.recorder}.Event,
-		Late: n.host.Late, DialSlack: n.host.DialSlack(),
+		Late: n.host.Late, DialSlack: n.host.DialSlack(), Metrics: seriesOf.of(n.name).probes,
 	})
 	return err
 }
@@ -156,7 +156,7 @@ func (n *Node) buildPLEG(ctx context.Context) (err error) {
 		IsNotFound: cri.IsNotFound, IsTransport: cri.IsTransport, Hints: hints(n.runtime),
 		// Each GC sweep lists through the PLEG as well. A relist of its own is needed only if no
 		// sweep comes.
-		RelistWithEvents: gc.Period + 10*time.Second,
+		RelistWithEvents: gc.Period + 10*time.Second, Relisted: seriesOf.of(n.name).relisted,
 	})
 	return err
 }

@@ -1,18 +1,27 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_requests_total, as on a kubelet
 
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/kubeletmetrics"
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop"
+	"github.com/bowline-k8s/bowline/syncloop/prober"
 	"github.com/bowline-k8s/bowline/version"
 )
 
@@ -22,9 +31,18 @@ func ProcessMetrics() http.Handler { return legacyregistry.Handler() }
 
 // nodeMetrics are the metrics of one node.
 type nodeMetrics struct {
-	registry metrics.KubeRegistry
-	build    *metrics.GaugeVec
-	loop     syncloop.Metrics
+	registry   metrics.KubeRegistry
+	build      *metrics.GaugeVec
+	loop       syncloop.Metrics
+	operations *kubeletmetrics.Operations
+	relist     *metrics.Histogram
+	interval   *metrics.Histogram
+	evictions  *metrics.CounterVec
+
+	// Of their own, because a kubelet serves them at other paths.
+	probesRegistry metrics.KubeRegistry
+	probes         prober.Metrics
+	health         *kubeletmetrics.Healthchecks
 
 	mu      sync.Mutex
 	kubelet string // the version in build
@@ -54,13 +72,23 @@ func (all *nodesMetrics) of(node string) *nodeMetrics {
 }
 
 func newNodeMetrics() *nodeMetrics {
-	r := metrics.NewKubeRegistry()
-	m := &nodeMetrics{registry: r, loop: syncloop.NewMetrics(r), build: metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Name:           "kubernetes_build_info",
-		Help:           "A constant 1, with the kubelet version that the node reports and the build of Bowline as labels.",
-		StabilityLevel: metrics.BETA,
-	}, []string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"})}
-	r.MustRegister(m.build)
+	r, probes := metrics.NewKubeRegistry(), metrics.NewKubeRegistry()
+	histogram := func(name, help string) *metrics.Histogram {
+		return metrics.NewHistogram(&metrics.HistogramOpts{Subsystem: "kubelet", Name: name, Help: help, Buckets: metrics.DefBuckets, StabilityLevel: metrics.ALPHA})
+	}
+	m := &nodeMetrics{
+		registry: r, loop: syncloop.NewMetrics(r), operations: kubeletmetrics.NewOperations(r),
+		probesRegistry: probes, probes: prober.NewMetrics(probes), health: kubeletmetrics.NewHealthchecks(),
+		relist:   histogram("pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."),
+		interval: histogram("pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG."),
+		evictions: metrics.NewCounterVec(&metrics.CounterOpts{Subsystem: "kubelet", Name: "evictions",
+			Help: "Cumulative number of pod evictions by eviction signal", StabilityLevel: metrics.ALPHA}, []string{"eviction_signal"}),
+		build: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Name:           "kubernetes_build_info",
+			Help:           "A constant 1, with the kubelet version that the node reports and the build of Bowline as labels.",
+			StabilityLevel: metrics.BETA,
+		}, []string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"})}
+	r.MustRegister(m.build, m.relist, m.interval, m.evictions)
 	return m
 }
 
@@ -89,6 +117,104 @@ func (m *nodeMetrics) see(node *v1.Node) {
 	}
 }
 
-func (m *nodeMetrics) handler() http.Handler {
-	return metrics.HandlerFor(m.registry, metrics.HandlerOpts{})
+// relisted observes a relist. One that waited for the link is no relist of the runtime; pleg does not
+// report it.
+func (m *nodeMetrics) relisted(took, interval time.Duration) {
+	m.relist.Observe(took.Seconds())
+	if interval > 0 {
+		m.interval.Observe(interval.Seconds())
+	}
+}
+
+func (m *nodeMetrics) evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }
+
+// handler serves the metrics, with those that are read from the node's state at the time of the request.
+func (m *nodeMetrics) handler(state func(context.Context) kubeletmetrics.State) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		all := prometheus.Gatherers{m.registry, state(r.Context()).Registry()}
+		metrics.HandlerFor(all, metrics.HandlerOpts{}).ServeHTTP(w, r)
+	})
+}
+
+// probeHandler serves the metrics of the probes.
+func (m *nodeMetrics) probeHandler() http.Handler {
+	return metrics.HandlerFor(m.probesRegistry, metrics.HandlerOpts{})
+}
+
+// counted counts the calls of next for the node whose host this is, as soon as the node has a name.
+func (n *Node) counted(next host.Hook) host.Hook {
+	return func(ctx context.Context, label string, call func(context.Context) error) error {
+		if o := n.operations.Load(); o != nil {
+			return o.Hook(next).Do(ctx, label, call)
+		}
+		return next.Do(ctx, label, call)
+	}
+}
+
+// metricsState returns what the node has now.
+func (n *Node) metricsState(ctx context.Context) kubeletmetrics.State {
+	s := kubeletmetrics.State{
+		NodeName: n.name, CgroupVersion: n.seen.load().facts.CgroupVersion,
+		Containers: map[string]int{}, Desired: map[bool]int{}, Active: map[bool]int{}, Volumes: map[string]int{},
+	}
+	cache := n.pleg.Cache()
+	for _, ref := range cache.Known() {
+		o := cache.Get(ref.UID)
+		if slices.ContainsFunc(o.Sandboxes, func(b pod.Sandbox) bool { return b.Ready }) {
+			s.Sandboxes++
+		}
+		for _, c := range o.Containers {
+			s.Containers[strings.ToLower(c.State.String())]++
+		}
+	}
+	for _, p := range n.sources.Pods() {
+		static := pod.IsStatic(p)
+		s.Desired[static]++
+		if static {
+			s.MirrorPods++
+		}
+		if !n.loop.State(p.UID).Ended() {
+			s.Active[static]++
+		}
+		s.EphemeralContainers += len(p.Spec.EphemeralContainers)
+		for name := range n.parts.volumes.Mounts(p.UID) {
+			s.Volumes[volumePlugin(p, name)]++
+		}
+	}
+	s.Claims = n.stats.Claims(ctx)
+	if at := n.pleg.RelistedAt(); !at.IsZero() {
+		s.RelistedAt = float64(at.UnixNano()) / 1e9
+	}
+	return s
+}
+
+// volumePlugin returns a kubelet's name for the plugin of a pod's volume.
+func volumePlugin(p *v1.Pod, name string) string {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.Name != name {
+			continue
+		}
+		switch {
+		case v.ConfigMap != nil:
+			return "kubernetes.io/configmap"
+		case v.Secret != nil:
+			return "kubernetes.io/secret"
+		case v.Projected != nil:
+			return "kubernetes.io/projected"
+		case v.DownwardAPI != nil:
+			return "kubernetes.io/downward-api"
+		case v.EmptyDir != nil:
+			return "kubernetes.io/empty-dir"
+		case v.HostPath != nil:
+			return "kubernetes.io/host-path"
+		case v.NFS != nil:
+			return "kubernetes.io/nfs"
+		case v.Image != nil:
+			return "kubernetes.io/image"
+		case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+			return "kubernetes.io/persistent-claim"
+		}
+	}
+	return "N/A"
 }

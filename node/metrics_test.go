@@ -1,14 +1,18 @@
 package node
 
 import (
+	"context"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/kubeletmetrics"
 	"github.com/bowline-k8s/bowline/provider"
 )
+
+func noState(context.Context) kubeletmetrics.State { return kubeletmetrics.State{} }
 
 // TestBuildInfoFollowsTheNode: an API server that is met late, or upgraded, changes the version
 // that the node reports, and the metric with it.
@@ -20,7 +24,7 @@ func TestBuildInfoFollowsTheNode(t *testing.T) {
 		node.Status.NodeInfo.KubeletVersion = provider.ReportedVersion(server)
 		m.see(node)
 		w := httptest.NewRecorder()
-		m.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		m.handler(noState).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		if got := w.Body.String(); strings.Count(got, "kubernetes_build_info{") != 1 || !strings.Contains(got, `git_version="`+server+`"`) {
 			t.Errorf("with an API server of %s: %q", server, got)
 		}
@@ -28,7 +32,7 @@ func TestBuildInfoFollowsTheNode(t *testing.T) {
 	node.Status.NodeInfo.KubeletVersion = ""
 	m.see(node) // its status has not been written yet
 	w := httptest.NewRecorder()
-	m.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	m.handler(noState).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if got := w.Body.String(); !strings.Contains(got, `git_version="v1.31.0"`) {
 		t.Errorf("a node without a status: %q", got)
 	}
@@ -40,7 +44,7 @@ func TestMetricsOfEachNode(t *testing.T) {
 	var all nodesMetrics
 	shown := func(node string) string {
 		w := httptest.NewRecorder()
-		all.of(node).handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		all.of(node).handler(noState).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		return w.Body.String()
 	}
 	old := provider.ReportedVersion("v1.30.4")

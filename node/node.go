@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -26,6 +27,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/kubeclient"
+	"github.com/bowline-k8s/bowline/kubeletmetrics"
 	"github.com/bowline-k8s/bowline/nodecert"
 	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/ownership"
@@ -69,7 +71,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if n.programs, err = credentialPrograms(n.cfg); err != nil {
 		return err
 	}
-	if n.host, err = connect.Open(ctx, n.cfg, traced(ctx, cfg.Hook)); err != nil {
+	if n.host, err = connect.Open(ctx, n.cfg, traced(ctx, n.counted(cfg.Hook))); err != nil {
 		return err
 	}
 	defer n.host.Close()
@@ -83,6 +85,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	q.nodeName = n.name
+	n.operations.Store(seriesOf.of(n.name).operations)
 	if n.cluster, err = cluster.Connect(ctx, n.cfg, n.name, cluster.OwnedAs(n.host, n.cfg, n.name)); err != nil {
 		return err
 	}
@@ -195,14 +198,16 @@ func (n *Node) reacquired() {
 
 // Node is one running node with all its parts.
 type Node struct {
-	cfg     *config.Host
-	name    string
-	host    *connect.Host
-	cluster *cluster.Connection
-	runtime *cri.Client
-	held    *ownership.Holder
-	stamp   string // of the claim; the same at each claim
-	ready   *readiness.Reporter
+	cfg  *config.Host
+	name string
+	// operations counts the calls to the host, once the node has a name.
+	operations atomic.Pointer[kubeletmetrics.Operations]
+	host       *connect.Host
+	cluster    *cluster.Connection
+	runtime    *cri.Client
+	held       *ownership.Holder
+	stamp      string // of the claim; the same at each claim
+	ready      *readiness.Reporter
 	// programs are the image credential providers.
 	programs []credentialprovider.Program
 

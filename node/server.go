@@ -38,8 +38,9 @@ func (n *Node) server(ctx context.Context, loop *loopHooks) (*api.Server, error)
 		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.Streams}, Logs: n.readLog,
 		SyncLoop: func() error { return n.loop.Healthy() },
 		Configz:  func() any { return shownConfig(n.cfg) },
-		Metrics:  seriesOf.of(n.name).handler(),
-		Stats:    n.stats,
+		Metrics:  seriesOf.of(n.name).handler(n.metricsState), ProbeMetrics: seriesOf.of(n.name).probeHandler(),
+		SLIMetrics: seriesOf.of(n.name).health, Checked: seriesOf.of(n.name).health.Observe,
+		Stats: n.stats,
 	})
 }
 

@@ -39,7 +39,7 @@ func WriteCadvisor(w http.ResponseWriter, r *http.Request, s *Snapshot, m Machin
 	set := included(s)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(cadvisor.NewPrometheusMachineCollector(p, set),
-		cadvisor.NewPrometheusCollector(p, cadvisorLabels, set, clock.RealClock{}, info.RequestOptions{}))
+		cadvisor.NewPrometheusCollector(p, cadvisorLabels, set, snapshotClock{at: p.seen()}, info.RequestOptions{}))
 	promhttp.HandlerFor(onlyRead{registry}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 
@@ -59,6 +59,21 @@ func included(s *Snapshot) container.MetricSet {
 type cadvisorProvider struct {
 	*Snapshot
 	machine Machine
+}
+
+// snapshotClock is the time of a snapshot: containers were seen then, not at the time of the answer.
+type snapshotClock struct {
+	clock.RealClock
+	at time.Time
+}
+
+func (c snapshotClock) Now() time.Time { return c.at }
+
+func (p cadvisorProvider) seen() time.Time {
+	if p.Snapshot == nil {
+		return time.Time{}
+	}
+	return p.Time
 }
 
 var errNotCollected = errors.New("the host does not answer")

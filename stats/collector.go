@@ -77,9 +77,10 @@ type Collector struct {
 	detailed *Snapshot // the newest with detail
 	before   *Snapshot // the rates of last are since this one
 	storage  *Storage
-	images   string // mount point of the runtime's images
+	claimed  *Storage // only its time and its claims
+	images   string   // mount point of the runtime's images
 
-	patience patience // of claims; only the goroutine that measures storage uses it
+	patience patience // of claims; only the goroutine that measures claims uses it
 }
 
 // New returns a Collector, which collects nothing until it is asked.
@@ -333,7 +334,7 @@ func (c *Collector) measure(ctx context.Context, s *Snapshot) (*Storage, error) 
 			}
 		}
 	}
-	out := &Storage{Time: time.Now(), Layers: map[string]host.Usage{}, Dirs: map[string]host.Usage{}, Claims: c.claims(ctx, s.Pods)}
+	out := &Storage{Time: time.Now(), Layers: map[string]host.Usage{}, Dirs: map[string]host.Usage{}, Claims: c.sharedClaims(ctx, s.Pods)}
 	layers, err := c.cfg.Runtime.ListContainerStats(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("list the containers' writable layers: %w", err)
@@ -361,6 +362,45 @@ func (c *Collector) measure(ctx context.Context, s *Snapshot) (*Storage, error) 
 		out.Dirs[dir] = used[i]
 	}
 	return out, nil
+}
+
+// claimsOf returns the pods and the file systems of their claims, by path. Without claims it asks the host
+// nothing.
+func (c *Collector) claimsOf(ctx context.Context) ([]Pod, map[string]host.FileSystem) {
+	pods := c.cfg.Pods()
+	if !slices.ContainsFunc(pods, func(p Pod) bool {
+		return slices.ContainsFunc(p.Volumes, func(v Volume) bool { return v.Claim != "" })
+	}) {
+		return pods, nil
+	}
+	wait, cancel := context.WithTimeout(ctx, storagePatience)
+	defer cancel()
+	return pods, c.sharedClaims(wait, pods)
+}
+
+// sharedClaims returns the file systems of the pods' claims, at most storageFresh old, or what was known
+// before if ctx ends.
+func (c *Collector) sharedClaims(ctx context.Context, pods []Pod) map[string]host.FileSystem {
+	c.mu.Lock()
+	known := c.claimed
+	c.mu.Unlock()
+	if known != nil && time.Since(known.Time).Abs() <= storageFresh {
+		return known.Claims
+	}
+	got, err := c.share(ctx, "claims", storageTimeout, func(ctx context.Context) (*Snapshot, error) {
+		claimed := &Storage{Time: time.Now(), Claims: c.claims(ctx, pods)}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.claimed = claimed
+		return &Snapshot{Storage: claimed}, nil
+	})
+	switch {
+	case err == nil:
+		return got.Storage.Claims
+	case known != nil:
+		return known.Claims
+	}
+	return nil
 }
 
 // claims measures the file systems of claims, each by itself: the file server of one may not answer.

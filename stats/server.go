@@ -5,6 +5,9 @@ import (
 	"net/http"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/kubeletmetrics"
 )
 
 // Server presents what a Collector collects.
@@ -27,6 +30,20 @@ func (s *Server) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.
 		got = &brief
 	}
 	return Summary(s.Node, got), nil
+}
+
+// Claims returns the file systems of the pods' claims, as far as they answer.
+func (s *Server) Claims(ctx context.Context) map[kubeletmetrics.Claim]host.FileSystem {
+	out := map[kubeletmetrics.Claim]host.FileSystem{}
+	pods, at := s.Collector.claimsOf(ctx)
+	for _, p := range pods {
+		for _, v := range p.Volumes {
+			if fs, ok := at[v.Path]; ok && v.Claim != "" {
+				out[kubeletmetrics.Claim{Namespace: p.Namespace, Name: v.Claim}] = fs
+			}
+		}
+	}
+	return out
 }
 
 // Resource answers /metrics/resource.

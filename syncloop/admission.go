@@ -148,6 +148,7 @@ func (l *Loop) reject(p *v1.Pod, r *admit.Rejection) {
 // rejected records the event of a rejection, and returns the request to end the pod.
 func (l *Loop) rejected(p *v1.Pod, r *admit.Rejection, now time.Time) *plan.Terminate {
 	l.event(p, "", v1.EventTypeWarning, r.Reason, r.Message)
+	l.cfg.Metrics.reject(r.Reason)
 	return &plan.Terminate{At: now, Grace: graceOf(p), Cause: plan.CauseRejected, Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
 }
 

@@ -96,8 +96,8 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 		err = fmt.Errorf("unknown operation %d", j.op.Kind)
 	}
 	out.At = time.Now()
-	j.loop.cfg.Metrics.countUsers(j.pod, j.op.Kind, err)
 	if err == nil {
+		j.loop.cfg.Metrics.operation(j.pod, out, nil)
 		return out
 	}
 	var img *images.Error // it may wrap an error that looks like a lost connection to the runtime
@@ -105,6 +105,7 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 		out.Transport = true
 	}
 	out.Err, out.Reason = j.words(err), j.reason(err)
+	j.loop.cfg.Metrics.operation(j.pod, out, err)
 	if ctx.Err() == nil {
 		log.Error(err, "Operation failed", hint.With(err, "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "reason", out.Reason)...)
 		j.record(out, err)

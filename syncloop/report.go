@@ -45,6 +45,8 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 		HostIPs: l.cfg.Machine().HostIPs, RecursiveReadOnly: l.recursiveReadOnly(in.Observed), Terminate: termination(w.term),
 		RuntimeName: l.cfg.RuntimeName, Resize: w.resizeConditions(), Actuated: actuated,
 	})
+	l.cfg.Metrics.statuses(w.pod, &w.status, &out)
+	w.starting.reported(l.cfg.Metrics, now, w.pod, &out)
 	w.status = out
 	w.pub.mu.Lock()
 	w.pub.status = &out

@@ -28,6 +28,8 @@ type worker struct {
 	loop *Loop
 	ref  pod.Ref
 	born uint64 // its number in the order of creation
+	// created is when the worker was created: with the first news of the pod.
+	created time.Time
 	// static reports whether it is a static pod.
 	static bool
 	inbox  *inbox
@@ -61,6 +63,8 @@ type worker struct {
 	hashGen  *v1.Pod             // the pod that hashes were made from
 	status   v1.PodStatus        // last generated
 	admitted bool                // or rejected; see admit
+	starting starting            // the durations of its start, for the metrics
+	sync     syncing
 	refused  map[string]admit.Rejection
 }
 
@@ -75,7 +79,7 @@ type flight struct {
 func newWorker(l *Loop, ref pod.Ref, static bool) *worker {
 	l.born++
 	return &worker{
-		loop: l, ref: ref, born: l.born, static: static,
+		loop: l, ref: ref, born: l.born, created: time.Now(), static: static,
 		inbox:   newInbox(),
 		done:    make(chan struct{}),
 		flights: map[plan.Key]*flight{},
@@ -118,6 +122,7 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) turn(ctx context.Context) {
 	log, now := klog.FromContext(ctx), time.Now()
 	in := w.input(now)
+	w.sync.begin(w, now, in.Observed)
 	w.admit(&in)
 	p := plan.Decide(in)
 	if p.Phase != w.phase {
@@ -151,6 +156,7 @@ func (w *worker) turn(ctx context.Context) {
 		w.wakeAt = due
 	}
 	w.refresh(ctx, now)
+	w.sync.end(w, time.Now())
 }
 
 // awaitSight ensures that a worker that waits for a newer observation gets one. The observation
@@ -181,6 +187,7 @@ func (w *worker) read(m mail) {
 		if w.api != nil && (!maps.Equal(w.api.Labels, m.pod.Labels) || !maps.Equal(w.api.Annotations, m.pod.Annotations)) {
 			w.resync = time.Time{}
 		}
+		w.sync.updated = w.api != nil
 		w.api = m.pod
 		if w.pod == nil {
 			w.pod = m.pod // until its allocation is known

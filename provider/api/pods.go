@@ -43,6 +43,9 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	}{{"ping", nil}, {"log", nil}, {"syncloop", s.cfg.SyncLoop()}}
 	if only := r.PathValue("check"); only != "" {
 		for _, c := range checks {
+			if c.name == only {
+				s.cfg.Checked(c.name, c.err)
+			}
 			switch {
 			case c.name != only:
 			case c.err != nil:
@@ -59,6 +62,7 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	var lines strings.Builder
 	failed := false
 	for _, c := range checks {
+		s.cfg.Checked(c.name, c.err)
 		if c.err != nil {
 			failed = true
 			fmt.Fprintf(&lines, "[-]%s failed: %v\n", c.name, c.err)

@@ -97,6 +97,10 @@ type Config struct {
 	SyncLoop func() error
 	// Metrics serves /metrics with the series of this node.
 	Metrics http.Handler
+	// ProbeMetrics serves /metrics/probes, SLIMetrics /metrics/slis.
+	ProbeMetrics, SLIMetrics http.Handler
+	// Checked gets the result of each check of /healthz.
+	Checked func(check string, err error)
 	// Configz returns what /configz shows as "kubeletconfig"; it must not contain secrets.
 	Configz func() any
 }
@@ -107,7 +111,7 @@ func (c *Config) validate() error {
 		"NodeName": c.NodeName != "", "Listener": c.Listener != nil, "Certificate": c.Certificate != nil,
 		"Authenticator": c.Authenticator != nil, "Authorizer": c.Authorizer != nil, "Pods": c.Pods != nil,
 		"Streams": c.Streams != nil, "Logs": c.Logs != nil, "SyncLoop": c.SyncLoop != nil, "Configz": c.Configz != nil,
-		"Metrics": c.Metrics != nil, "Stats": c.Stats != nil,
+		"Metrics": c.Metrics != nil, "ProbeMetrics": c.ProbeMetrics != nil, "SLIMetrics": c.SLIMetrics != nil, "Checked": c.Checked != nil, "Stats": c.Stats != nil,
 	} {
 		if !ok {
 			missing = append(missing, name)

@@ -148,7 +148,8 @@ func testServer(t *testing.T, n *node) *Server {
 	cert, err := SelfSigned("n1", []net.IP{net.IPv4(127, 0, 0, 1)})
 	testutil.Must(t, err)
 	s, err := New(Config{NodeName: "n1", Listener: l, Certificate: cert, Authenticator: n, Authorizer: n, Pods: n, Streams: n,
-		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() any { return map[string]int{"maxPods": 110} }, Stats: n,
+		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() any { return map[string]int{"maxPods": 110} }, Stats: n, Checked: func(string, error) {},
+		ProbeMetrics: http.NotFoundHandler(), SLIMetrics: http.NotFoundHandler(),
 		Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
 	testutil.Must(t, err)
 	return s

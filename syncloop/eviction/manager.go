@@ -62,6 +62,10 @@ type Config struct {
 	// then images.
 	Reclaim func(ctx context.Context) error
 
+	// Evicted is called for each pod that is evicted, with the signal that was too low, or the
+	// evictionpolicy.Limit that the pod exceeded; nil: no one needs it.
+	Evicted func(signal string)
+
 	// Measured receives each measurement; nil: no one needs it.
 	Measured func(ctx context.Context, m host.Measured)
 
@@ -268,11 +272,18 @@ func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen evictionp
 		}
 		message, notes := evictionpolicy.Message(p, usages[string(p.UID)], due, seen)
 		m.cfg.Pods.Evict(p, grace, message, true, notes)
+		m.evicted(string(first.Signal))
 		m.ending[p.UID] = ending{grace: grace, until: now.Add(max(grace*3/2, endPatience))}
 		return []*v1.Pod{p}, nil
 	}
 	klog.FromContext(ctx).Error(nil, "Found no pod to evict", "resource", what)
 	return nil, nil
+}
+
+func (m *Manager) evicted(signal string) {
+	if m.cfg.Evicted != nil {
+		m.cfg.Evicted(signal)
+	}
 }
 
 // limits evicts the pods that exceed their own limits on disk usage.
@@ -291,8 +302,9 @@ func (m *Manager) limits(ctx context.Context, now time.Time, ownImageFs bool) ([
 	}
 	var evicted []*v1.Pod
 	for _, p := range limited {
-		if why := evictionpolicy.Exceeded(p, usages[string(p.UID)], ownImageFs); why != "" && !m.cfg.Pods.Spared(p) {
+		if limit, why := evictionpolicy.Exceeded(p, usages[string(p.UID)], ownImageFs); limit != "" && !m.cfg.Pods.Spared(p) {
 			m.cfg.Pods.Evict(p, hardGrace, why, false, nil)
+			m.evicted(string(limit))
 			evicted = append(evicted, p)
 		}
 	}

@@ -54,6 +54,9 @@ type Config struct {
 	// Relist is the pause between relists without an event stream (default 1 s), RelistWithEvents
 	// with one (default 60 s).
 	Relist, RelistWithEvents time.Duration
+	// Relisted is called after each full list of which the runtime answered every request, with how long
+	// it took and, unless it is the first, the time since the one before began. It must not block.
+	Relisted func(took, interval time.Duration)
 	// Budget limits how much the runtime may report; nil means the default limits.
 	Budget *budget.Account
 }
@@ -70,6 +73,9 @@ func (c *Config) validate() error {
 	}
 	if c.IsTransport == nil {
 		c.IsTransport = func(error) bool { return true }
+	}
+	if c.Relisted == nil {
+		c.Relisted = func(time.Duration, time.Duration) {}
 	}
 	if c.Relist == 0 {
 		c.Relist = time.Second
@@ -120,6 +126,9 @@ func New(c Config) (*Generator, error) {
 
 // Cache returns the cache that the generator writes.
 func (g *Generator) Cache() *Cache { return g.cache }
+
+// RelistedAt returns when the last successful relist began; zero: none has succeeded.
+func (g *Generator) RelistedAt() time.Time { return g.lastRelist.time() }
 
 // Notify returns a channel that receives when TakeChanged has something. Senders never block on it.
 func (g *Generator) Notify() <-chan struct{} { return g.notify }
@@ -262,7 +271,13 @@ func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time
 		g.forget(ref.UID)
 		g.announce(ref.UID)
 	}
+	last := g.lastRelist.time()
 	first := g.lastRelist.set(at)
+	interval := time.Duration(0)
+	if !first {
+		interval = at.Sub(last)
+	}
+	g.cfg.Relisted(time.Since(at), interval)
 	if users && !g.whole.Swap(true) {
 		first = true
 	}

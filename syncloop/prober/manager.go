@@ -53,6 +53,8 @@ type Config struct {
 	// DialSlack is the time that opening a connection may take beyond the probe's own timeout: the
 	// round trip to a remote host; 0 if local.
 	DialSlack time.Duration
+	// Metrics counts the runs; the zero value counts nothing.
+	Metrics Metrics
 	// Random returns a number in [0,1) that spreads first runs; nil means math/rand.
 	Random func() float64
 }
@@ -263,6 +265,7 @@ func (m *Manager) Forget(uid types.UID) {
 
 func (m *Manager) remove(t *target) {
 	t.removed = true
+	m.cfg.Metrics.forget(t)
 	for _, p := range t.probes {
 		if p != nil {
 			m.halt(p)

@@ -108,16 +108,18 @@ func (m *Manager) launch(ctx context.Context, p *probe) {
 	m.runs.Go(func() {
 		defer budget.From(ctx).Recover("run a probe")
 		defer cancel()
+		began := time.Now()
 		o := m.probe(runCtx, r)
+		took := time.Since(began)
 		if runCtx.Err() != nil {
 			o = outcome{} // cancelled: no result
 		}
-		m.finish(ctx, p, o)
+		m.finish(ctx, p, o, took)
 	})
 }
 
 // finish records the outcome of one run and schedules the next.
-func (m *Manager) finish(ctx context.Context, p *probe, o outcome) {
+func (m *Manager) finish(ctx context.Context, p *probe, o outcome, took time.Duration) {
 	t := p.target
 	m.mu.Lock()
 	p.active, p.cancel = false, nil
@@ -125,6 +127,7 @@ func (m *Manager) finish(ctx context.Context, p *probe, o outcome) {
 		m.mu.Unlock()
 		return
 	}
+	m.cfg.Metrics.count(p, o, took)
 	early := m.isEarly(p)
 	before := p.tally
 	if early && o.result == Failure {

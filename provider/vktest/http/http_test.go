@@ -144,7 +144,8 @@ func ours(t *testing.T, m *machine) *api.Server {
 	cert, err := api.SelfSigned("n1", []net.IP{net.IPv4(127, 0, 0, 1)})
 	check(t, err)
 	s, err := api.New(api.Config{NodeName: "n1", Listener: l, Certificate: cert, Authenticator: open{}, Authorizer: open{}, Pods: m, Streams: m,
-		SyncLoop: func() error { return nil }, Configz: func() any { return nil }, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Stats: noStats{},
+		SyncLoop: func() error { return nil }, Configz: func() any { return nil }, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Stats: noStats{}, Checked: func(string, error) {},
+		ProbeMetrics: noMetrics, SLIMetrics: noMetrics,
 		Logs: func(_ context.Context, _ string, o *v1.PodLogOptions, _ func(context.Context) (bool, error), _, _ io.Writer) error {
 			m.logged.Store(o)
 			return nil
@@ -198,11 +199,15 @@ func TestLogs(t *testing.T) {
 	}
 }
 
+var noMetrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
 type noStats struct{}
 
-func (noStats) Summary(context.Context, bool) (*statsapi.Summary, error) { return &statsapi.Summary{}, nil }
-func (noStats) Resource(http.ResponseWriter, *http.Request)              {}
-func (noStats) Cadvisor(http.ResponseWriter, *http.Request)              {}
+func (noStats) Summary(context.Context, bool) (*statsapi.Summary, error) {
+	return &statsapi.Summary{}, nil
+}
+func (noStats) Resource(http.ResponseWriter, *http.Request) {}
+func (noStats) Cadvisor(http.ResponseWriter, *http.Request) {}
 
 // TestMissingPaths: a large part of a kubelet's API is missing.
 func TestMissingPaths(t *testing.T) {

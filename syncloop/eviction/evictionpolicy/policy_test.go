@@ -209,8 +209,21 @@ func TestLimits(t *testing.T) {
 		{two, Usage{Containers: []Container{{Name: "app", RootFs: Disk{1100, 1}}}}, true, ""},
 		{two, Usage{Containers: []Container{{Name: "app", RootFs: Disk{1000, 1}}}}, false, ""},
 	} {
-		if got := Exceeded(tc.pod, &tc.has, tc.own); got != tc.want {
+		limit, got := Exceeded(tc.pod, &tc.has, tc.own)
+		if got != tc.want {
 			t.Errorf("%s with %+v: %q, want %q", tc.pod.Name, tc.has, got, tc.want)
+		}
+		want := Limit("")
+		switch {
+		case strings.HasPrefix(tc.want, "Usage of EmptyDir"):
+			want = EmptyDirLimit
+		case strings.HasPrefix(tc.want, "Pod"):
+			want = PodLimit
+		case tc.want != "":
+			want = ContainerLimit
+		}
+		if limit != want {
+			t.Errorf("%s with %+v: limit %q, want %q", tc.pod.Name, tc.has, limit, want)
 		}
 	}
 	var limited []string

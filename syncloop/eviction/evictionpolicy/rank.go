@@ -202,17 +202,27 @@ func Limited(p *v1.Pod) bool {
 	return has
 }
 
-// Exceeded says which of its own disk limits the pod exceeds, or "".
-func Exceeded(p *v1.Pod, u *Usage, ownImageFs bool) string {
+// Limit is a kind of limit on a pod's own disk usage, with the kubelet's name in its metrics.
+type Limit string
+
+const (
+	EmptyDirLimit  Limit = "emptydirfs.limit"
+	PodLimit       Limit = "ephemeralpodfs.limit"
+	ContainerLimit Limit = "ephemeralcontainerfs.limit"
+)
+
+// Exceeded returns which of its own disk limits the pod exceeds, with a message for users; both are
+// empty if it exceeds none.
+func Exceeded(p *v1.Pod, u *Usage, ownImageFs bool) (Limit, string) {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if e := v.EmptyDir; e != nil && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 && u.Volumes[v.Name].Bytes > e.SizeLimit.Value() {
-			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, e.SizeLimit.String())
+			return EmptyDirLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, e.SizeLimit.String())
 		}
 	}
 	limits := helper.PodLimits(p, helper.PodResourcesOptions{})
 	if limit, ok := limits[v1.ResourceEphemeralStorage]; ok && u.disk(true, true).Bytes > limit.Value() {
-		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+		return PodLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
 	for _, c := range u.Containers {
 		spec := pod.Find(pod.Containers(&p.Spec), c.Name)
@@ -224,8 +234,8 @@ func Exceeded(p *v1.Pod, u *Usage, ownImageFs bool) string {
 			has += c.RootFs.Bytes
 		}
 		if limit := spec.Resources.Limits[v1.ResourceEphemeralStorage]; !limit.IsZero() && has > limit.Value() {
-			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
+			return ContainerLimit, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
 		}
 	}
-	return ""
+	return "", ""
 }
