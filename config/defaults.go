@@ -57,6 +57,8 @@ func setNodeDefaults(n *NodeSettings) {
 	orDuration(&n.CPUCFSQuotaPeriod, 100*time.Millisecond)
 	orPointer(&n.SingleProcessOOMKill, false)
 	orPointer(&n.SeccompDefault, false)
+	orPointer(&n.EnableSystemLogHandler, true)
+	orPointer(&n.EnableSystemLogQuery, false)
 	orPointer(&n.FailSwapOn, true)
 	orDefault(&n.CgroupRoot, "/")
 	orDefault(&n.ClusterDomain, "cluster.local")

@@ -299,6 +299,12 @@ type NodeSettings struct {
 	// ContainerLogMonitorInterval is how often the sizes of the logs are checked; 10s by default.
 	ContainerLogMonitorInterval metav1.Duration `json:"containerLogMonitorInterval,omitempty"`
 
+	// EnableSystemLogHandler serves the files below /var/log of the host at /logs/ of the node's
+	// endpoint; true by default. EnableSystemLogQuery answers node log queries there (?query=);
+	// false by default.
+	EnableSystemLogHandler *bool `json:"enableSystemLogHandler,omitempty"`
+	EnableSystemLogQuery   *bool `json:"enableSystemLogQuery,omitempty"`
+
 	// Control groups.
 
 	// EnforceNodeAllocatable limits the cgroup above all pods: to the machine's capacity minus

@@ -37,7 +37,7 @@ func (n *Node) server(ctx context.Context, loop *loopHooks) (*api.Server, error)
 		Authenticator: authenticator, Authorizer: api.NewAuthorizer(n.authorization()),
 		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.Streams}, Logs: n.readLog,
 		SyncLoop: func() error { return n.loop.Healthy() },
-		Configz:  func() any { return shownConfig(n.cfg) },
+		Configz:  func() (map[string]any, error) { return configz(n.cfg) },
 		Metrics:  seriesOf.of(n.name).handler(n.metricsState), ProbeMetrics: seriesOf.of(n.name).probeHandler(),
 		SLIMetrics: seriesOf.of(n.name).health, Checked: seriesOf.of(n.name).health.Observe,
 		Stats: n.stats,

@@ -15,6 +15,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
+	"github.com/bowline-k8s/bowline/nodelogs"
 	"github.com/bowline-k8s/bowline/mountns"
 	"github.com/bowline-k8s/bowline/version"
 )
@@ -75,7 +76,9 @@ func logFlags(root *cobra.Command) {
 	flags.Lookup("logging-format").Usage = "the format of the log: text or json"
 	flags.Lookup("vmodule").Usage = "the verbosity by source file, PATTERN=N,... (text format only)"
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
-		if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+		// All of it goes to standard error, and the newest lines about each host are kept for its node.
+		streams := &logsapi.LoggingOptions{ErrorStream: nodelogs.Process, InfoStream: nodelogs.Process}
+		if err := logsapi.ValidateAndApplyWithOptions(logging, streams, nil); err != nil {
 			return wrongUsage(c, "log flags: %v", err)
 		}
 		return nil

@@ -172,3 +172,12 @@ func (f *flushWriter) Write(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// systemLogs serves the logs of the host.
+func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
+	if s.cfg.SystemLogs == nil {
+		http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)
+		return
+	}
+	s.cfg.SystemLogs.ServeHTTP(w, r)
+}

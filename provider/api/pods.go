@@ -31,7 +31,12 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, map[string]any{"kubeletconfig": s.cfg.Configz()})
+	shown, err := s.cfg.Configz()
+	if err != nil {
+		fail(w, fmt.Errorf("show the configuration: %w", err))
+		return
+	}
+	writeJSON(w, shown)
 }
 
 // healthz answers "ok", or 500 with a line for each check. The log and the node's conditions have

@@ -49,7 +49,7 @@ func (s *Server) routes() []route {
 		{[]string{"/metrics/slis"}, get, metrics, s.cfg.SLIMetrics.ServeHTTP, false},
 		{[]string{"/stats/summary"}, getPost, []string{"stats"}, s.summary, false},
 		{[]string{"/stats/"}, getPost, []string{"stats"}, notThere, false},
-		{[]string{"/logs/"}, get, []string{"log"}, nil, false},
+		{[]string{"/logs/"}, get, []string{"log"}, s.systemLogs, true},
 		{[]string{"/checkpoint/{namespace}/{pod}/{container}"}, post, []string{"checkpoint"}, nil, false},
 
 		{[]string{"/containerLogs/{namespace}/{pod}/{container}"}, get, proxy, s.containerLogs, true},

@@ -99,10 +99,13 @@ type Config struct {
 	Metrics http.Handler
 	// ProbeMetrics serves /metrics/probes, SLIMetrics /metrics/slis.
 	ProbeMetrics, SLIMetrics http.Handler
+	// SystemLogs serves /logs/; nil: it is disabled.
+	SystemLogs http.Handler
 	// Checked gets the result of each check of /healthz.
 	Checked func(check string, err error)
-	// Configz returns what /configz shows as "kubeletconfig"; it must not contain secrets.
-	Configz func() any
+	// Configz returns what /configz shows, a KubeletConfiguration as "kubeletconfig" among it; it must not
+	// contain secrets.
+	Configz func() (map[string]any, error)
 }
 
 func (c *Config) validate() error {
