@@ -62,6 +62,8 @@ var rules = []rule{
 	ban("cri/...", []string{module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "the runtime's client serves the loop, not the other way round"),
 	ban("syncloop/...", []string{module + "/provider/...", module + "/config", "github.com/virtual-kubelet/..."}, "the loop works without virtual-kubelet and is configured by values"),
 	ban("stats", []string{module + "/syncloop/...", module + "/provider/...", module + "/config", module + "/cri/...", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "what is used is measured on any host, and the pods come by a function"),
+	ban("nodelogs", []string{module + "/syncloop/...", module + "/provider/...", module + "/config", module + "/cri/...", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "logs are read from any host"),
+	ban("kubeletmetrics", []string{module + "/syncloop/...", module + "/provider/...", module + "/config", module + "/cri/...", "k8s.io/client-go/..."}, "the parts of the loop have metrics of their own; node joins them"),
 	ban("provider/...", []string{module + "/config"}, "its callers read the configuration"),
 	ban("provider/clusterwide", []string{module + "/..."}, "what is the same for every node concerns the API server, and no node by itself"),
 	ban("hostcheck", []string{module + "/provider/...", module + "/config", module + "/syncloop", "k8s.io/client-go/..."}, "a look at a machine needs no cluster and no loop"),

@@ -97,6 +97,19 @@ func (c *Client) UpdateContainerResources(ctx context.Context, id string, resour
 	return about(err, id)
 }
 
+// CheckpointContainer writes a checkpoint of a running container to the file at path on the host. A runtime
+// that cannot is of KindUnsupported. A timeout of 0 is the runtime's own.
+func (c *Client) CheckpointContainer(ctx context.Context, id, path string, timeout time.Duration) error {
+	limit := timeout
+	if limit <= 0 {
+		limit = action
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit+stopMargin)
+	defer cancel()
+	_, err := c.runtime.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: path, Timeout: seconds(timeout)})
+	return about(err, id)
+}
+
 // ReopenContainerLog makes the runtime open a new file at the container's log path, after the old
 // one was renamed.
 func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {

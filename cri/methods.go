@@ -43,7 +43,7 @@ var methods = func() map[string]method {
 		"RemoveContainer", "UpdateContainerResources")
 	// Includes the network plugin and the first pull of the pause image.
 	add(runtime, 2*action, "RunPodSandbox")
-	add(runtime, 0, "StopContainer", "ExecSync", "GetContainerEvents")
+	add(runtime, 0, "StopContainer", "ExecSync", "GetContainerEvents", "CheckpointContainer")
 	add(image, lookup, "ImageStatus", "ListImages", "ImageFsInfo")
 	add(image, action, "RemoveImage")
 	add(image, 0, "PullImage")

@@ -97,6 +97,8 @@ type Drivers struct {
 	// such host is managed.
 	recognize func(ctx context.Context, name string, machine v1alpha1.MachineStatus) error
 	openings  *startlimiter.Limiter // places of the hosts that are opening
+	// Flags are the flags of the process, which each node shows at /flagz.
+	Flags map[string]string
 
 	mu     sync.Mutex
 	byName map[string]*driver
@@ -125,7 +127,7 @@ func newDrivers(openings int) *Drivers {
 
 // Manage runs the driver of one host, and tracks it if the host comes from a Host object.
 func (d *Drivers) Manage(ctx context.Context, cfg *config.Host, hook host.Hook) error {
-	n := node.Config{Host: cfg, Hook: hook, Openings: d.openings}
+	n := node.Config{Host: cfg, Hook: hook, Openings: d.openings, Flags: d.Flags}
 	if cfg.HostObject != "" {
 		this := d.begin(cfg)
 		defer this.node.Store(nil)

@@ -109,6 +109,13 @@ func (m *nodeMetrics) reports(kubelet string) {
 	m.build.WithLabelValues(major, minor, kubelet, version.This().Commit, "", "", runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH).Set(1)
 }
 
+// version returns the version that the node reports.
+func (m *nodeMetrics) version() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.kubelet
+}
+
 // see handles a new version of the Node object. The node reports the API server's version as its
 // own, and the API server may be met after the node is built, or be upgraded.
 func (m *nodeMetrics) see(node *v1.Node) {

@@ -53,6 +53,8 @@ type Config struct {
 	// Recognize decides, before the host is claimed, whether it is the machine that it has to be; nil:
 	// any machine may be the host.
 	Recognize connect.Recognizer
+	// Flags are the flags of the process, for /flagz.
+	Flags map[string]string
 	// Openings bounds how many hosts of the process open at the same time; nil: no bound.
 	Openings *startlimiter.Limiter
 	// Serving gets the node when it is about to serve. It may be nil.
@@ -67,6 +69,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer func() { q.show(ctx, nil, false) }()
 	defer budget.From(ctx).Recover("the driver")
 	n := newNode(cfg.Host)
+	n.flags = cfg.Flags
 	var err error
 	if n.programs, err = credentialPrograms(n.cfg); err != nil {
 		return err
@@ -198,8 +201,9 @@ func (n *Node) reacquired() {
 
 // Node is one running node with all its parts.
 type Node struct {
-	cfg  *config.Host
-	name string
+	cfg   *config.Host
+	flags map[string]string // of the process
+	name  string
 	// operations counts the calls to the host, once the node has a name.
 	operations atomic.Pointer[kubeletmetrics.Operations]
 	host       *connect.Host

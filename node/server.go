@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"path"
 	"strconv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -15,6 +18,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/logs"
 	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/nodecert"
+	"github.com/bowline-k8s/bowline/nodelogs"
 	"github.com/bowline-k8s/bowline/provider/api"
 )
 
@@ -40,7 +44,8 @@ func (n *Node) server(ctx context.Context, loop *loopHooks) (*api.Server, error)
 		Configz:  func() (map[string]any, error) { return configz(n.cfg) },
 		Metrics:  seriesOf.of(n.name).handler(n.metricsState), ProbeMetrics: seriesOf.of(n.name).probeHandler(),
 		SLIMetrics: seriesOf.of(n.name).health, Checked: seriesOf.of(n.name).health.Observe,
-		Stats: n.stats,
+		Stats: n.stats, SystemLogs: n.systemLogs(),
+		Version: func() string { return seriesOf.of(n.name).version() }, Flags: n.flags, Checkpoint: n.checkpoint,
 	})
 }
 
@@ -114,6 +119,28 @@ func (n *Node) certificate(ctx context.Context) (getCertificate, error) {
 		return nil, err
 	}
 	return n.serving.Get, nil
+}
+
+// systemLogs returns the handler of /logs/; nil if it is disabled.
+func (n *Node) systemLogs() http.Handler {
+	if !*n.cfg.EnableSystemLogHandler {
+		return nil
+	}
+	return &nodelogs.Handler{
+		Host: n.host, Dir: "/var/log", Prefix: "/logs/", Query: *n.cfg.EnableSystemLogQuery,
+		Own: func(w io.Writer, o nodelogs.Options) error { return nodelogs.Process.Print(w, n.cfg.Name, n.name, o) },
+	}
+}
+
+// checkpoint writes a checkpoint of a container into the root directory of the host, where only root reads it:
+// it has the memory of the container.
+func (n *Node) checkpoint(ctx context.Context, p *v1.Pod, container, id string, timeout int64) (string, error) {
+	dir := path.Join(n.cfg.RootDirectory, "checkpoints")
+	if err := n.host.MkdirAll(ctx, dir, 0o700, nil); err != nil {
+		return "", err
+	}
+	at := path.Join(dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", p.Name, p.Namespace, container, time.Now().UTC().Format(time.RFC3339)))
+	return at, n.runtime.CheckpointContainer(ctx, id, at, time.Duration(timeout)*time.Second)
 }
 
 func (n *Node) readLog(ctx context.Context, path string, opts *v1.PodLogOptions,

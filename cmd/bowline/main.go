@@ -15,8 +15,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
-	"github.com/bowline-k8s/bowline/nodelogs"
 	"github.com/bowline-k8s/bowline/mountns"
+	"github.com/bowline-k8s/bowline/nodelogs"
 	"github.com/bowline-k8s/bowline/version"
 )
 

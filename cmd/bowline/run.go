@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/klog/v2"
 
@@ -57,6 +58,8 @@ this node before, and runs its static pods meanwhile.`,
 			// cfg is the configuration at startup; not everything in it is applied again later.
 			var cfg *config.BowlineConfiguration
 			all, known := &fleet.Sources{}, fleet.NewDrivers()
+			known.Flags = map[string]string{}
+			c.Flags().VisitAll(func(f *pflag.Flag) { known.Flags[f.Name] = f.Value.String() })
 			configuration, err := fleet.OpenConfig(file, func(c *config.BowlineConfiguration) {
 				if cfg == nil {
 					cfg = c

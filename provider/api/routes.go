@@ -39,8 +39,8 @@ func (s *Server) routes() []route {
 		{[]string{"/runningpods", "/runningpods/{$}"}, get, pods, s.runningPods, false},
 		{[]string{"/allocatedPods", "/allocatedPods/{namespace}/{pod}", "/allocatedPods/{namespace}/{pod}/{uid}"}, get, pods, nil, false},
 		{[]string{"/configz"}, get, []string{"configz", "proxy"}, s.configz, false},
-		{[]string{"/flagz"}, get, []string{"configz"}, nil, false},
-		{[]string{"/statusz"}, get, []string{"statusz"}, nil, false},
+		{[]string{"/flagz"}, get, []string{"configz"}, s.flagz, false},
+		{[]string{"/statusz"}, get, []string{"statusz"}, s.statusz, false},
 
 		{[]string{"/metrics"}, get, metrics, s.cfg.Metrics.ServeHTTP, false},
 		{[]string{"/metrics/cadvisor"}, get, metrics, s.cfg.Stats.Cadvisor, false},
@@ -50,7 +50,7 @@ func (s *Server) routes() []route {
 		{[]string{"/stats/summary"}, getPost, []string{"stats"}, s.summary, false},
 		{[]string{"/stats/"}, getPost, []string{"stats"}, notThere, false},
 		{[]string{"/logs/"}, get, []string{"log"}, s.systemLogs, true},
-		{[]string{"/checkpoint/{namespace}/{pod}/{container}"}, post, []string{"checkpoint"}, nil, false},
+		{[]string{"/checkpoint/{namespace}/{pod}/{container}"}, post, []string{"checkpoint"}, s.checkpoint, true},
 
 		{[]string{"/containerLogs/{namespace}/{pod}/{container}"}, get, proxy, s.containerLogs, true},
 		{[]string{"/exec/{namespace}/{pod}/{container}", "/exec/{namespace}/{pod}/{uid}/{container}"}, getPost, proxy, s.exec, true},

@@ -99,6 +99,12 @@ type Config struct {
 	Metrics http.Handler
 	// ProbeMetrics serves /metrics/probes, SLIMetrics /metrics/slis.
 	ProbeMetrics, SLIMetrics http.Handler
+	// Version is shown at /statusz, Flags at /flagz.
+	Version func() string
+	Flags   map[string]string
+	// Checkpoint writes a checkpoint of a running container to the host, and returns its path there. A
+	// timeout of 0 seconds is the runtime's own.
+	Checkpoint func(ctx context.Context, p *v1.Pod, container, id string, timeout int64) (path string, err error)
 	// SystemLogs serves /logs/; nil: it is disabled.
 	SystemLogs http.Handler
 	// Checked gets the result of each check of /healthz.
@@ -114,7 +120,7 @@ func (c *Config) validate() error {
 		"NodeName": c.NodeName != "", "Listener": c.Listener != nil, "Certificate": c.Certificate != nil,
 		"Authenticator": c.Authenticator != nil, "Authorizer": c.Authorizer != nil, "Pods": c.Pods != nil,
 		"Streams": c.Streams != nil, "Logs": c.Logs != nil, "SyncLoop": c.SyncLoop != nil, "Configz": c.Configz != nil,
-		"Metrics": c.Metrics != nil, "ProbeMetrics": c.ProbeMetrics != nil, "SLIMetrics": c.SLIMetrics != nil, "Checked": c.Checked != nil, "Stats": c.Stats != nil,
+		"Metrics": c.Metrics != nil, "ProbeMetrics": c.ProbeMetrics != nil, "SLIMetrics": c.SLIMetrics != nil, "Checked": c.Checked != nil, "Version": c.Version != nil, "Checkpoint": c.Checkpoint != nil, "Stats": c.Stats != nil,
 	} {
 		if !ok {
 			missing = append(missing, name)
@@ -136,6 +142,7 @@ type Server struct {
 	cfg     Config
 	handler http.Handler
 	bounds  bounds
+	started time.Time
 }
 
 // New builds a server; Run serves.
@@ -143,7 +150,7 @@ func New(c Config) (*Server, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: c, bounds: defaultBounds}
+	s := &Server{cfg: c, bounds: defaultBounds, started: time.Now()}
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
 		for _, pattern := range r.patterns {

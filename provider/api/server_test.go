@@ -150,7 +150,8 @@ func testServer(t *testing.T, n *node) *Server {
 	s, err := New(Config{NodeName: "n1", Listener: l, Certificate: cert, Authenticator: n, Authorizer: n, Pods: n, Streams: n,
 		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() (map[string]any, error) {
 			return map[string]any{"kubeletconfig": map[string]int{"maxPods": 110}}, nil
-		}, Stats: n, Checked: func(string, error) {},
+		}, Stats: n, Checked: func(string, error) {}, Checkpoint: n.checkpoint,
+		Version: func() string { return "v1.37.1" }, Flags: map[string]string{"config": "/etc/bowline/config.yaml", "v": "2"},
 		ProbeMetrics: http.NotFoundHandler(), SLIMetrics: http.NotFoundHandler(),
 		Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
 	testutil.Must(t, err)
@@ -247,7 +248,7 @@ func TestMethodsAndMissingParts(t *testing.T) {
 	}{
 		{"POST", "/pods", 405}, {"DELETE", "/containerLogs/shop/web/app", 405}, {"GET", "/run/shop/web/app", 405},
 		{"GET", "/stats/summary", 200}, {"POST", "/stats/summary", 200}, {"PUT", "/stats/summary", 405}, {"GET", "/stats/", 404}, {"GET", "/stats/container", 404},
-		{"GET", "/metrics/cadvisor", 200}, {"GET", "/metrics/resource", 200}, {"GET", "/logs/", 501},
+		{"GET", "/metrics/cadvisor", 200}, {"GET", "/metrics/resource", 200}, {"GET", "/logs/", 405}, {"GET", "/flagz", 200}, {"GET", "/statusz", 200}, {"GET", "/logs/syslog", 405},
 		{"GET", "/nowhere", 404}, {"GET", "/healthz/nothing", 404}, {"GET", "/bowline/v1/why/shop/none", 404},
 		{"GET", "/metrics", 200}, {"GET", "/bowline/v1/why/shop/web", 200},
 	} {
@@ -276,6 +277,64 @@ func TestSummary(t *testing.T) {
 	n.statsErr = errors.New("the host does not answer")
 	if w := call(s, "GET", "/stats/summary"); w.Code != 500 || !strings.Contains(w.Body.String(), "the host does not answer") {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func (n *node) checkpoint(_ context.Context, p *v1.Pod, container, id string, timeout int64) (string, error) {
+	return fmt.Sprintf("/root/%s-%s-%s-%d.tar", p.Name, container, id, timeout), n.err
+}
+
+func TestCheckpoint(t *testing.T) {
+	n := &node{pods: []*v1.Pod{webPod()}, container: Container{ID: "c1", Running: true}}
+	s := testServer(t, n)
+	for path, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"/checkpoint/shop/web/app":            {200, `{"items":["/root/web-app-c1-0.tar"]}`},
+		"/checkpoint/shop/web/app?timeout=30": {200, `{"items":["/root/web-app-c1-30.tar"]}`},
+		"/checkpoint/shop/web/app?timeout=x":  {400, "timeout"},
+		"/checkpoint/shop/web/app?timeout=-1": {400, "timeout"},
+		"/checkpoint/shop/web/none":           {404, "container none does not exist"},
+		"/checkpoint/shop/none/app":           {404, "pod does not exist"},
+	} {
+		if w := call(s, "POST", path); w.Code != want.code || !strings.Contains(w.Body.String(), want.text) {
+			t.Errorf("%s: %d %s, want %d %s", path, w.Code, w.Body, want.code, want.text)
+		}
+	}
+	if w := call(s, "GET", "/checkpoint/shop/web/app"); w.Code != 405 {
+		t.Errorf("a GET is a %d", w.Code)
+	}
+	n.container.Running = false
+	if w := call(s, "POST", "/checkpoint/shop/web/app"); w.Code != 404 {
+		t.Errorf("a container that does not run: %d", w.Code)
+	}
+}
+
+func TestZPages(t *testing.T) {
+	s := testServer(t, &node{})
+	for _, c := range []struct {
+		path, accept string
+		code         int
+		want         []string
+	}{
+		{"/statusz", "", 200, []string{"kubelet statusz", "Binary version: v1.37.1", "Paths: ", "/metrics/resource"}},
+		{"/statusz", "text/html,*/*;q=0.8", 200, []string{"kubelet statusz"}},
+		{"/statusz", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io", 200, []string{`"kind":"Statusz"`, `"apiVersion":"config.k8s.io/v1beta1"`, `"binaryVersion":"v1.37.1"`}},
+		{"/statusz", "application/json", 406, nil},
+		{"/flagz", "", 200, []string{"kubelet flagz", "config=/etc/bowline/config.yaml\nv=2\n"}},
+		{"/flagz", "application/json;as=Flagz;v=v1beta1;g=config.k8s.io", 200, []string{`"kind":"Flagz"`, `"flags":{"config":"/etc/bowline/config.yaml","v":"2"}`}},
+		{"/flagz", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io", 406, nil},
+	} {
+		w := call(s, "GET", c.path, "Accept", c.accept)
+		if w.Code != c.code {
+			t.Errorf("%s for %q: %d %s", c.path, c.accept, w.Code, w.Body)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%s for %q has no %q: %s", c.path, c.accept, want, w.Body)
+			}
+		}
 	}
 }
 
