@@ -97,8 +97,8 @@ func (c *Client) UpdateContainerResources(ctx context.Context, id string, resour
 	return about(err, id)
 }
 
-// CheckpointContainer writes a checkpoint of a running container to the file at path on the host. A runtime
-// that cannot is of KindUnsupported. A timeout of 0 is the runtime's own.
+// CheckpointContainer writes a checkpoint of a running container to the file at path on the host. It
+// needs CRIU there. A timeout of 0 is the runtime's own.
 func (c *Client) CheckpointContainer(ctx context.Context, id, path string, timeout time.Duration) error {
 	limit := timeout
 	if limit <= 0 {

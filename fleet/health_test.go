@@ -13,12 +13,17 @@ import (
 )
 
 func TestHealth(t *testing.T) {
-	var ready atomic.Bool
+	var ready, stuck atomic.Bool
 	h, err := ListenHealth("127.0.0.1:0", func() error {
 		if ready.Load() {
 			return nil
 		}
 		return errors.New("nothing is read")
+	}, func(context.Context) error {
+		if stuck.Load() {
+			return errors.New("a loop is stuck")
+		}
+		return nil
 	})
 	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -35,6 +40,10 @@ func TestHealth(t *testing.T) {
 	if code, body := get("/livez"); code != 200 || body != "ok\n" {
 		t.Errorf("/livez: %d %q", code, body)
 	}
+	stuck.Store(true)
+	if code, body := get("/livez"); code != 500 || !strings.Contains(body, "a loop is stuck") {
+		t.Errorf("/livez of a stuck loop: %d %q", code, body)
+	}
 	if code, body := get("/readyz"); code != 503 || !strings.Contains(body, "nothing is read") {
 		t.Errorf("/readyz before: %d %q", code, body)
 	}
@@ -48,7 +57,7 @@ func TestHealth(t *testing.T) {
 	if code, _ := get("/pods"); code != 404 {
 		t.Errorf("/pods: %d: what is not asked for is not served", code)
 	}
-	if _, err := ListenHealth(h.listener.Addr().String(), nil); err == nil || !strings.Contains(err.Error(), "--health-address") {
+	if _, err := ListenHealth(h.listener.Addr().String(), nil, nil); err == nil || !strings.Contains(err.Error(), "--health-address") {
 		t.Errorf("a port that is taken: %v", err)
 	}
 	cancel()

@@ -91,7 +91,7 @@ func (j *Sources) taken(h *config.Host) bool {
 	return false
 }
 
-// Drivers tracks the drivers of the hosts that come from Host objects.
+// Drivers tracks the drivers of the hosts.
 type Drivers struct {
 	// recognize checks that a machine is that of the Host called name. It is set before the first
 	// such host is managed.
@@ -125,13 +125,12 @@ func newDrivers(openings int) *Drivers {
 	return &Drivers{byName: map[string]*driver{}, openings: startlimiter.New(openings, openingLease)}
 }
 
-// Manage runs the driver of one host, and tracks it if the host comes from a Host object.
+// Manage runs the driver of one host, and tracks it.
 func (d *Drivers) Manage(ctx context.Context, cfg *config.Host, hook host.Hook) error {
-	n := node.Config{Host: cfg, Hook: hook, Openings: d.openings, Flags: d.Flags}
+	this := d.begin(cfg)
+	defer this.node.Store(nil)
+	n := node.Config{Host: cfg, Hook: hook, Openings: d.openings, Flags: d.Flags, Serving: func(n *node.Node) { this.node.Store(n) }}
 	if cfg.HostObject != "" {
-		this := d.begin(cfg)
-		defer this.node.Store(nil)
-		n.Serving = func(n *node.Node) { this.node.Store(n) }
 		n.Recognize = func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, cfg.HostObject, m) }
 	}
 	return withinBudget(ctx, cfg.Name, func(ctx context.Context) error { return node.Run(ctx, n) })
@@ -143,6 +142,19 @@ func (d *Drivers) begin(cfg *config.Host) *driver {
 	defer d.mu.Unlock()
 	d.byName[cfg.Name] = this
 	return this
+}
+
+// serving returns the nodes that serve, by the names of their hosts.
+func (d *Drivers) serving() map[string]*node.Node {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make(map[string]*node.Node, len(d.byName))
+	for name, this := range d.byName {
+		if n := this.node.Load(); n != nil {
+			out[name] = n
+		}
+	}
+	return out
 }
 
 // report returns what is known of a host that the pool has; false if its driver never started.

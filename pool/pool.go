@@ -76,6 +76,7 @@ type Pool struct {
 
 	wake  notify.Signal // wanted has changed
 	ended chan ending
+	pings chan struct{}
 
 	mu      sync.Mutex
 	wanted  map[string]*config.Host
@@ -93,7 +94,7 @@ type Pool struct {
 func New(manage Manage, o Options) *Pool {
 	return &Pool{
 		manage: manage, options: o, chance: rand.Float64,
-		wake: notify.New(), ended: make(chan ending), changed: make(chan struct{}),
+		wake: notify.New(), ended: make(chan ending), pings: make(chan struct{}), changed: make(chan struct{}),
 		wanted: map[string]*config.Host{}, states: map[string]State{},
 		members: map[string]*member{}, holders: map[config.Claim]*member{},
 	}
@@ -113,6 +114,16 @@ func (p *Pool) States() map[string]State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.states)
+}
+
+// Ping returns nil when Run answers, or the cause when ctx ends before.
+func (p *Pool) Ping(ctx context.Context) error {
+	select {
+	case p.pings <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the pool of hosts does not answer: %w", context.Cause(ctx))
+	}
 }
 
 // Changed is closed when a state changes after this call. Call it before States.

@@ -70,6 +70,7 @@ func (p *Pool) Run(ctx context.Context) error {
 			return nil
 		case <-p.wake:
 		case <-timer.C:
+		case <-p.pings:
 		case e := <-p.ended:
 			failed := p.note(ctx, e)
 			if ctx.Err() != nil {

@@ -20,6 +20,7 @@ import (
 
 func runCommand() *cobra.Command {
 	var file, healthAddress string
+	var profiling bool
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Run the configured hosts as nodes",
@@ -74,6 +75,7 @@ this node before, and runs its static pods meanwhile.`,
 			hosts := pool.New(func(ctx context.Context, h *config.Host) error {
 				return known.Manage(ctx, h, hook)
 			}, pool.Options{EndWhenAllFail: cfg.HostObjects == nil, Hostile: fleet.IsHostile}) // Host objects may be created at any time
+			fleet.ObserveHosts(hosts, known)
 			all.Begin(hosts.Set)
 			ready := func() error { return nil } // the file has been read
 			sources := []func(context.Context) error{func(ctx context.Context) error { configuration.Watch(ctx, reload); return nil }}
@@ -88,10 +90,11 @@ this node before, and runs its static pods meanwhile.`,
 				close(left)
 			}
 			if healthAddress != "" {
-				health, err := fleet.ListenHealth(healthAddress, ready)
+				health, err := fleet.ListenHealth(healthAddress, ready, func(ctx context.Context) error { return fleet.Alive(ctx, hosts, known) })
 				if err != nil {
 					return err
 				}
+				health.Profiling = profiling
 				sources = append(sources, health.Run)
 			}
 			procmem.Shrink()
@@ -100,5 +103,6 @@ this node before, and runs its static pods meanwhile.`,
 	}
 	c.Flags().StringVar(&file, "config", "/etc/bowline/config.yaml", "the BowlineConfiguration")
 	c.Flags().StringVar(&healthAddress, "health-address", "", "serve /livez, /readyz and /metrics over HTTP on this address, such as 0.0.0.0:8080")
+	c.Flags().BoolVar(&profiling, "profiling", false, "serve /debug/pprof/ and /debug/flags/v on the health address as well; it asks no caller who it is")
 	return c
 }

@@ -85,6 +85,8 @@ type State struct {
 	// Connection counts the control connections: the number of the current one, or of the last
 	// one. See Only.
 	Connection int
+	// Read and Written are the bytes of all connections so far.
+	Read, Written int64
 	// HostKey is the fingerprint of the host key that the host presented for that connection,
 	// "SHA256:…"; empty before the first.
 	HostKey string
@@ -98,6 +100,7 @@ type Link struct {
 	dial          dialFunc
 	limits        limits
 	control, bulk *keeper
+	traffic       traffic
 	required      atomic.Value // fingerprint, a string: see Require
 
 	// slot is held by the one attempt in progress; memory belongs to its holder.
@@ -122,6 +125,7 @@ func New(cfg Config) (*Link, error) {
 	if l.dial == nil {
 		l.dial = new(net.Dialer).DialContext
 	}
+	l.dial = l.traffic.counted(l.dial)
 	if cfg.Wait > 0 {
 		l.limits.wait = cfg.Wait
 	}
@@ -211,7 +215,8 @@ func (l *Link) State() State {
 	n := l.control
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := State{Up: n.conn != nil, Since: n.since, Err: n.cause, RTT: time.Duration(n.rtt.Load()), Connection: n.number, HostKey: n.hostKey}
+	s := State{Up: n.conn != nil, Since: n.since, Err: n.cause, RTT: time.Duration(n.rtt.Load()), Connection: n.number, HostKey: n.hostKey,
+		Read: l.traffic.read.Load(), Written: l.traffic.written.Load()}
 	if s.Up {
 		s.Heard = time.Now().Add(-n.conn.top.silence())
 	}
