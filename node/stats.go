@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -15,15 +17,60 @@ import (
 
 // buildStats creates what answers how much the host and its pods use.
 func (n *Node) buildStats(ctx context.Context) error {
-	pause := sandboxImage(ctx, n.runtime)
+	pause, own := sandboxImage(ctx, n.runtime), ""
+	if !n.cfg.Remote() {
+		own = ownCgroup()
+	}
 	collector, err := stats.New(stats.Config{
 		Host: n.host, Runtime: n.runtime, RootDir: n.cfg.RootDirectory,
 		Pods:     func() []stats.Pod { return n.statsPods(pause) },
 		PodsTree: func() string { return spec.PodsCgroup(n.seen.load().spec.CgroupDriver) },
-		System:   func() stats.System { return stats.System{} },
+		System: func() stats.System {
+			return stats.System{Kubelet: own, Runtime: runtimeUnit(n.seen.load().version.GetRuntimeName())}
+		},
 	})
 	n.stats = &stats.Server{Collector: collector, Node: n.name, Machine: n.statsMachine}
 	return err
+}
+
+// runtimeUnit returns the cgroup of the runtime's systemd unit. A host without it has no statistics of its
+// runtime.
+func runtimeUnit(runtime string) string {
+	switch runtime {
+	case "containerd":
+		return "/system.slice/containerd.service"
+	case "cri-o":
+		return "/system.slice/crio.service"
+	}
+	return ""
+}
+
+// ownCgroup returns the cgroup of this process, which is the kubelet of a local host; empty if it has none of
+// its own.
+func ownCgroup() string {
+	data, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return ""
+	}
+	return ownCgroupOf(string(data))
+}
+
+// ownCgroupOf reads /proc/self/cgroup: of version 1 the path for memory, else that of version 2.
+func ownCgroupOf(text string) string {
+	found := ""
+	for line := range strings.Lines(text) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 || parts[2] == "/" || !path.IsAbs(parts[2]) {
+			continue
+		}
+		if slices.Contains(strings.Split(parts[1], ","), "memory") {
+			return path.Clean(parts[2])
+		}
+		if parts[1] == "" {
+			found = path.Clean(parts[2])
+		}
+	}
+	return found
 }
 
 func (n *Node) statsMachine() stats.Machine {

@@ -35,6 +35,12 @@ func WriteCadvisor(w http.ResponseWriter, r *http.Request, s *Snapshot, m Machin
 		log.Error(err, "Failed to collect cAdvisor's metrics")
 		s = nil
 	}
+	select {
+	case writing <- struct{}{}:
+		defer func() { <-writing }()
+	case <-r.Context().Done():
+		return
+	}
 	p := cadvisorProvider{s, m}
 	set := included(s)
 	registry := prometheus.NewRegistry()
@@ -42,6 +48,10 @@ func WriteCadvisor(w http.ResponseWriter, r *http.Request, s *Snapshot, m Machin
 		cadvisor.NewPrometheusCollector(p, cadvisorLabels, set, snapshotClock{at: p.seen()}, info.RequestOptions{}))
 	promhttp.HandlerFor(onlyRead{registry}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
+
+// writing holds a token for each answer that is being written. One for a full node takes tens of MiB for a
+// moment, and a Prometheus asks all nodes of a process at about the same time.
+var writing = make(chan struct{}, 2)
 
 // included are the metrics that a kubelet includes.
 func included(s *Snapshot) container.MetricSet {

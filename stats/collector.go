@@ -73,9 +73,11 @@ type Collector struct {
 
 	mu       sync.Mutex
 	line     timeline
-	last     *Snapshot // the newest
-	detailed *Snapshot // the newest with detail
-	before   *Snapshot // the rates of last are since this one
+	last     *Snapshot // the newest, while it is fresh
+	detailed *Snapshot // the newest with detail, while it is fresh
+	before   *cpuTimes // the rates of the newest are since these
+	newest   *cpuTimes // of the newest
+	expiry   *time.Timer
 	storage  *Storage
 	claimed  *Storage // only its time and its claims
 	images   string   // mount point of the runtime's images
@@ -239,35 +241,58 @@ func (c *Collector) keep(s *Snapshot, sent, received time.Time) {
 	defer c.mu.Unlock()
 	s.Time = c.line.at(s.Uptime, sent, received)
 	s.BootTime = s.Time.Add(-s.Uptime)
-	if last := c.last; last != nil && s.Uptime-last.Uptime >= rateWindow {
-		c.before = last
+	if c.newest != nil && s.Uptime-c.newest.uptime >= rateWindow {
+		c.before = c.newest
 	}
-	s.usage = rates(c.before, s)
+	c.newest = cpuTimesOf(s)
+	s.usage = rates(c.before, c.newest)
 	c.last = s
 	if s.Detail {
 		c.detailed = s
 	}
+	// Many hosts may be asked once and never again: what is not fresh any more takes no memory.
+	if c.expiry == nil {
+		c.expiry = time.AfterFunc(fresh, c.expire)
+	} else {
+		c.expiry.Reset(fresh)
+	}
 }
 
-// rates are the uses of CPU between two snapshots, by cgroup; nil if they do not say it.
-func rates(from, to *Snapshot) map[string]uint64 {
+// expire drops the snapshots when none is fresh any more.
+func (c *Collector) expire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.detailed = nil, nil
+}
+
+// cpuTimes are the CPU times of cgroups at an uptime of the host; "" is the node.
+type cpuTimes struct {
+	uptime time.Duration
+	used   map[string]time.Duration
+}
+
+func cpuTimesOf(s *Snapshot) *cpuTimes {
+	t := &cpuTimes{uptime: s.Uptime, used: make(map[string]time.Duration, len(s.Cgroups)+1)}
+	t.used[""] = s.Node.CPU.Usage
+	for p, c := range s.Cgroups {
+		t.used[p] = c.CPU.Usage
+	}
+	return t
+}
+
+// rates are the uses of CPU between two times, by cgroup; nil if they do not say it.
+func rates(from, to *cpuTimes) map[string]uint64 {
 	if from == nil {
 		return nil
 	}
-	over := to.Uptime - from.Uptime
+	over := to.uptime - from.uptime
 	if over < rateWindow || over > longestRate {
 		return nil
 	}
-	out := map[string]uint64{}
-	add := func(path string, a, b time.Duration) {
-		if a >= 0 && b >= a {
-			out[path] = uint64(float64(b-a) / float64(over) * 1e9)
-		}
-	}
-	add("", from.Node.CPU.Usage, to.Node.CPU.Usage)
-	for p, c := range to.Cgroups {
-		if was, ok := from.Cgroups[p]; ok {
-			add(p, was.CPU.Usage, c.CPU.Usage)
+	out := make(map[string]uint64, len(to.used))
+	for p, now := range to.used {
+		if was, ok := from.used[p]; ok && was >= 0 && now >= was {
+			out[p] = uint64(float64(now-was) / float64(over) * 1e9)
 		}
 	}
 	return out
