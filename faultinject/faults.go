@@ -210,9 +210,9 @@ func (f *fault) write(line string) {
 // closure matches the suffix of a function literal's name.
 var closure = regexp.MustCompile(`(\.func\d+|\.gowrap\d+|\.\d+)+$|\[\.\.\.\]`)
 
-// carriers are the packages that carry calls out, and those that wire a node: prefixes of function
-// names without the module path.
-var carriers = []string{"host", "cri.", "cmd/", "node.", "connect.", "ownership.", "cluster.", "readiness.", "fleet.", "release.", "faultinject."}
+// carriers are the packages that carry calls out or wrap their hook, and those that wire a node:
+// prefixes of function names without the module path.
+var carriers = []string{"host", "cri.", "cmd/", "node.", "connect.", "ownership.", "cluster.", "readiness.", "fleet.", "release.", "faultinject.", "kubeletmetrics."}
 
 // caller returns the innermost function of this module outside the packages that carry calls out,
 // without the module path.
