@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,13 +121,7 @@ func (h *Handler) print(ctx context.Context, w io.Writer, q *Query) error {
 }
 
 func isOwn(service string) bool {
-	service = strings.TrimSuffix(service, ".service")
-	for _, s := range ownServices {
-		if s == service {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(ownServices, strings.TrimSuffix(service, ".service"))
 }
 
 // units returns the units that the journal knows; none if the host has no journal.

@@ -118,7 +118,7 @@ func (c *Collector) Get(ctx context.Context, need Need) (*Snapshot, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		if s, err = c.share(ctx, key("again", need.Detail), sampleTimeout, func(ctx context.Context) (*Snapshot, error) {
+		if s, err = share(ctx, &c.calls, key("again", need.Detail), sampleTimeout, func(ctx context.Context) (*Snapshot, error) {
 			return c.collect(ctx, need.Detail)
 		}); err != nil {
 			return nil, err
@@ -139,7 +139,7 @@ func (c *Collector) counters(ctx context.Context, detail bool) (*Snapshot, error
 	if s := c.kept(detail); s != nil {
 		return s, nil
 	}
-	return c.share(ctx, key("counters", detail), sampleTimeout, func(ctx context.Context) (*Snapshot, error) {
+	return share(ctx, &c.calls, key("counters", detail), sampleTimeout, func(ctx context.Context) (*Snapshot, error) {
 		if s := c.kept(detail); s != nil {
 			return s, nil // another call has just ended
 		}
@@ -163,8 +163,8 @@ func (c *Collector) kept(detail bool) *Snapshot {
 
 // share runs f once for all callers that ask at the same time. A caller that gives up does not end
 // it for the others.
-func (c *Collector) share(ctx context.Context, key string, timeout time.Duration, f func(context.Context) (*Snapshot, error)) (*Snapshot, error) {
-	result := c.calls.DoChan(key, func() (out any, err error) {
+func share[T any](ctx context.Context, calls *singleflight.Group, key string, timeout time.Duration, f func(context.Context) (*T, error)) (*T, error) {
+	result := calls.DoChan(key, func() (out any, err error) {
 		err = budget.ErrPanicked
 		defer budget.From(ctx).Recover("collect the statistics of the host")
 		run, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
@@ -177,7 +177,7 @@ func (c *Collector) share(ctx context.Context, key string, timeout time.Duration
 		if r.Err != nil {
 			return nil, r.Err
 		}
-		return r.Val.(*Snapshot), nil
+		return r.Val.(*T), nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -330,7 +330,7 @@ func (c *Collector) measured(ctx context.Context, s *Snapshot) *Storage {
 	}
 	wait, cancel := context.WithTimeout(ctx, storagePatience)
 	defer cancel()
-	got, err := c.share(wait, "storage", storageTimeout, func(ctx context.Context) (*Snapshot, error) {
+	got, err := share(wait, &c.calls, "storage", storageTimeout, func(ctx context.Context) (*Storage, error) {
 		storage, err := c.measure(ctx, s)
 		if err != nil {
 			return nil, err
@@ -338,12 +338,12 @@ func (c *Collector) measured(ctx context.Context, s *Snapshot) *Storage {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.storage = storage
-		return &Snapshot{Storage: storage}, nil
+		return storage, nil
 	})
 	if err != nil {
 		return known
 	}
-	return got.Storage
+	return got
 }
 
 // measure measures the storage that the pods of s use.
@@ -412,16 +412,16 @@ func (c *Collector) sharedClaims(ctx context.Context, pods []Pod) map[string]hos
 	if known != nil && time.Since(known.Time).Abs() <= storageFresh {
 		return known.Claims
 	}
-	got, err := c.share(ctx, "claims", storageTimeout, func(ctx context.Context) (*Snapshot, error) {
+	got, err := share(ctx, &c.calls, "claims", storageTimeout, func(ctx context.Context) (*Storage, error) {
 		claimed := &Storage{Time: time.Now(), Claims: c.claims(ctx, pods)}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.claimed = claimed
-		return &Snapshot{Storage: claimed}, nil
+		return claimed, nil
 	})
 	switch {
 	case err == nil:
-		return got.Storage.Claims
+		return got.Claims
 	case known != nil:
 		return known.Claims
 	}
