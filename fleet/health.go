@@ -24,7 +24,7 @@ type Health struct {
 	listener net.Listener
 	ready    func() error // nil if ready, else the reason
 	alive    func(context.Context) error
-	// Profiling also serves /debug/pprof/ and /debug/flags/v. The address asks no caller who it is.
+	// Profiling also serves /debug/pprof/ and /debug/flags/v. The address is unauthenticated.
 	Profiling bool
 }
 

@@ -103,6 +103,6 @@ this node before, and runs its static pods meanwhile.`,
 	}
 	c.Flags().StringVar(&file, "config", "/etc/bowline/config.yaml", "the BowlineConfiguration")
 	c.Flags().StringVar(&healthAddress, "health-address", "", "serve /livez, /readyz and /metrics over HTTP on this address, such as 0.0.0.0:8080")
-	c.Flags().BoolVar(&profiling, "profiling", false, "serve /debug/pprof/ and /debug/flags/v on the health address as well; it asks no caller who it is")
+	c.Flags().BoolVar(&profiling, "profiling", false, "serve /debug/pprof/ and /debug/flags/v on the health address as well, unauthenticated")
 	return c
 }
