@@ -26,7 +26,7 @@ import (
 var clusterDocuments = []string{"quickstart.md", "networking.md", "security.md"}
 
 // theEnd is the heading under which the first document removes the machine.
-const theEnd = "## Take it out again"
+const theEnd = "## Clean up"
 
 // near is the host of the lab where the chart's pod runs. The test's own Bowline manages it.
 const local = "host1"
