@@ -14,13 +14,13 @@ import (
 )
 
 // TestDependencies: docs/dependencies.md gives a reason for each module that go.mod requires
-// directly, and for each directory that is a module of its own, and for nothing else.
+// directly, and for each directory that is a separate module, and for nothing else.
 func TestDependencies(t *testing.T) {
 	src, err := os.ReadFile("docs/dependencies.md")
 	testutil.Must(t, err)
-	required, own, ok := strings.Cut(string(src), "Modules of their own")
+	required, own, ok := strings.Cut(string(src), "Separate modules")
 	if !ok {
-		t.Fatal("docs/dependencies.md has no modules of their own")
+		t.Fatal("docs/dependencies.md has no separate modules")
 	}
 	out, err := exec.Command("go", "mod", "edit", "-json").Output()
 	testutil.Must(t, err)
