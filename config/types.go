@@ -241,7 +241,8 @@ type NodeSettings struct {
 	CgroupRoot string `json:"cgroupRoot,omitempty"`
 
 	// ClusterDNS are the addresses of the cluster's DNS servers; by default those of the Service
-	// kube-system/kube-dns. An empty list means none.
+	// kube-system/kube-dns, or of the one there with the label k8s-app=kube-dns. An empty list
+	// means none.
 	ClusterDNS []string `json:"clusterDNS,omitempty"`
 	// ClusterDomain is a search domain of pods; cluster.local by default (the kubelet's is empty).
 	ClusterDomain string `json:"clusterDomain,omitempty"`
