@@ -1,4 +1,4 @@
-// Package host declares what a host offers to the node that runs on it. host/local implements it
+// Package host declares the operations of a host that its node uses. host/local implements it
 // for the local host, host/ssh for a remote host. The packages above do not know which one they
 // use. host/hosttest is the test suite that both implementations pass.
 package host
@@ -169,8 +169,8 @@ type Mounts interface {
 	// a remote file server that does not answer.
 	Unmount(ctx context.Context, target string) error
 	// MakeShared creates dir and, if the mount that contains it is not shared, mounts it on
-	// itself as a shared mount. Then containers see what is mounted below dir, and the host sees
-	// what they mount there (mountPropagation). It lasts until the host reboots.
+	// itself as a shared mount. Then containers see later mounts below dir, and the host sees the
+	// mounts that containers make there (mountPropagation). It lasts until the host reboots.
 	MakeShared(ctx context.Context, dir string) error
 	// UndoShared removes the bind mount of dir on itself that MakeShared created; no error if
 	// there is none. Another mount at dir, such as a disk, stays.
@@ -185,7 +185,7 @@ type Mounts interface {
 // SubPath is a path inside of a directory that others may change at any time, to be mounted at
 // Target. Links inside are followed and must stay inside. Missing elements of the path become
 // directories with the mode of Root, unless a link leads to them. BindSubPath mounts exactly
-// what it checked: when it returns nil, nothing outside of Root is at Target, and it opens no
+// the file or directory that it checked: when it returns nil, nothing outside of Root is at Target, and it opens no
 // FIFO and no device.
 //
 // BindSubPath creates Target and its parents, which must be out of reach of pods. If Target
@@ -271,7 +271,7 @@ type Measured struct {
 	FileSystems                        []FileSystem
 }
 
-// FileSystem is the size of a file system and what users other than root may still take of it.
+// FileSystem is the size of a file system, and the free space for users other than root.
 type FileSystem struct {
 	Device             uint64 // distinguishes file systems
 	Bytes, FreeBytes   int64
@@ -365,7 +365,8 @@ var (
 	ErrUnreachable = errors.New("host unreachable")
 )
 
-// LockedError carries what the holder of a lock wrote into the file.
+// LockedError reports that another process holds a lock. It has the record that the holder wrote
+// into the file.
 type LockedError struct {
 	Path   string
 	Holder []byte

@@ -47,7 +47,7 @@ type Sampled struct {
 	FileSystems []FileSystem
 }
 
-// CgroupSample are the counters and limits of a cgroup, with what is below it.
+// CgroupSample are the counters and limits of a cgroup, including the cgroups below it.
 type CgroupSample struct {
 	CPU    CPUSample
 	Memory MemorySample
@@ -110,7 +110,7 @@ type IOSample struct {
 	DiscardBytes, DiscardOps                 int64
 }
 
-// Disk is a block device of the host, and what it has done.
+// Disk is a block device of the host, with its I/O counters.
 type Disk struct {
 	Major, Minor                                int64
 	Name                                        string // "sda"
@@ -130,7 +130,7 @@ type Stall struct {
 	Avg10, Avg60, Avg300 float64
 }
 
-// Interface is a network interface and what it has received and sent.
+// Interface is a network interface, with its counters of received and sent data.
 type Interface struct {
 	Name                                    string
 	RxBytes, RxPackets, RxErrors, RxDropped int64

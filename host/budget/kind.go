@@ -5,8 +5,8 @@ import "fmt"
 // Kind names one budget.
 type Kind int
 
-// The budgets. For a size (of a reply, a line, a file), each thing is compared with the limit by
-// itself; for things that are held (open calls, channels), the number that is held at once.
+// The budgets. The limit of a size (of a reply, a line, a file) applies to each one by itself; the
+// limit of open calls, channels and the like applies to the number that is open at once.
 const (
 	// ReplyBytes: a list of everything in the runtime, on the wire.
 	ReplyBytes Kind = iota

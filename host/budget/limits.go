@@ -14,7 +14,7 @@ type Limits struct {
 	Memory      int64 // default 16 MiB
 }
 
-// defaults are far above what a node of 110 pods needs, and low enough that a host that uses all
+// defaults are far above the needs of a node with 110 pods, and low enough that a host that uses all
 // of them at once costs less than 64 MiB.
 var defaults = Limits{
 	ReplyBytes: 8 << 20, Items: 16 << 10, Pods: 1 << 10, StatusBytes: 1 << 20,

@@ -79,7 +79,7 @@ func Run(t *testing.T, open Opener, root string, only ...string) {
 	}
 }
 
-// machine is the host under test and what the suite knows about it.
+// machine is the host under test, with the suite's facts about it.
 type machine struct {
 	h      host.Host
 	open   Opener

@@ -20,7 +20,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// Facts fails only if the missing fact is required for a node; what a host may lack (DMI, swap,
+// Facts fails only if a node requires the missing fact. Facts that a host may lack (DMI, swap,
 // huge pages) stays zero.
 func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 	return call(h, ctx, "Facts", shortDeadline, func(context.Context) (host.Facts, error) {

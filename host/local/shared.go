@@ -101,8 +101,8 @@ func ofType(m host.Mount, before share, done bool) error {
 		}
 		return nil
 	}
-	// Private first: else the unmount of what is mounted below propagates to where it was bound
-	// from.
+	// Private first: otherwise the unmount of a mount below propagates to the source of the bind
+	// mount.
 	if err := unix.Mount("", now.real, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("unmount %s, which is not of the type %s: %w", m.Target, m.Type, err)
 	}

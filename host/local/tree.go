@@ -26,8 +26,8 @@ type unixStat = syscall.Stat_t
 //	dir/..data -> ..2026_11_21_06_20_10.123456
 //	dir/a -> ..data/a                      the path that the container opens
 //
-// A reader that resolves ..data once sees one version. The next call removes what a killed
-// writer left (an incomplete version, a temporary link).
+// A reader that resolves ..data once sees one version. The next call removes the remains
+// of a killed writer (an incomplete version, a temporary link).
 func (h *Host) WriteTree(ctx context.Context, dir string, tree host.Tree) error {
 	return run(h, ctx, "WriteTree", shortDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("write tree", dir); err != nil {

@@ -23,7 +23,7 @@ type Machine interface {
 	Remove(ctx context.Context, path string) error
 }
 
-// ErrNone: the host has no logind that could be asked.
+// ErrNone: the host has no logind that answers.
 var ErrNone = errors.New("no systemd-logind")
 
 // DropIn is the configuration file that makes logind wait longer. The number sorts it behind the

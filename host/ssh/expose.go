@@ -165,7 +165,7 @@ func (h *Host) whyRefused(ctx context.Context, address string, err error) error 
 			"and check that the address belongs to the host, and that PermitListen there and permitlisten in authorized_keys allow it"}
 }
 
-// NotListened converts the error of a dial to an exposed address into what it means about sshd.
+// NotListened converts the error of a dial to an exposed address into a statement about sshd.
 func NotListened(address string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return &NotExposedError{LoopbackOnly, "sshd listens on loopback only, and not on " + address, gatewayPorts}

@@ -17,8 +17,8 @@ const (
 	capSysResource = 24
 )
 
-// Facts fails only if the missing fact is required for a node; what a host may lack (DMI, swap,
-// huge pages) stays zero.
+// Facts fails only if a node requires the missing fact. Facts that a host may lack (DMI, swap,
+// huge pages) stay zero.
 func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 	return call(h, ctx, "Facts", shortDeadline, func(ctx context.Context) (host.Facts, error) {
 		f, err := h.readFacts(ctx)

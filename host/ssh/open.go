@@ -69,11 +69,11 @@ func (h *Host) openable(ctx context.Context, p string) (host.FileInfo, error) {
 	return info, err
 }
 
-// noSFTP is the pause before a host that refused the subsystem is asked again.
+// noSFTP is the pause before the next request to a host that refused the SFTP subsystem.
 const noSFTP = time.Minute
 
-// sftpClient is the one SFTP session of the host; it is made on demand, and again after it
-// broke.
+// sftpClient is the one SFTP session of the host. It opens the session on demand, and opens another
+// one after that broke.
 type sftpClient struct {
 	mu      sync.Mutex
 	now     *sftpSession

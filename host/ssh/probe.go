@@ -14,7 +14,7 @@ import (
 var tools = []string{"cat", "chgrp", "chmod", "chown", "cut", "date", "dd", "find", "flock", "grep", "head", "id", "ln", "mkdir", "mount",
 	"mv", "readlink", "rm", "rmdir", "sed", "setsid", "sha256sum", "sleep", "stat", "sync", "tail", "timeout", "tr", "umount", "uname", "wc", "xargs"}
 
-// found is what the host provides.
+// found are the tools and features of the host.
 type found struct {
 	findPrintf  bool // GNU find: one process for any number of entries
 	oneFS       bool // rm --one-file-system
@@ -24,7 +24,7 @@ type found struct {
 	boot        string // ID of the boot that the rest is of; empty before the first Facts
 }
 
-// machine returns what the host provides. A caller that needs two fields calls it once.
+// machine returns the tools and features of the host. A caller that needs two fields calls it once.
 func (h *Host) machine() *found {
 	if f := h.found.Load(); f != nil {
 		return f

@@ -26,7 +26,7 @@ type relay struct {
 	script string
 }
 
-// relays in the order in which they are tried. The first two report why a socket cannot be
+// relays, in the order in which Bowline tries them. The first two report why a socket cannot be
 // opened, and print the greeting only once it is open.
 var relays = []relay{
 	{"python3", "exec python3 -c " + shell.Quote(scriptRelayPython) + ` "$@"`},

@@ -20,7 +20,7 @@ const exitMount = 32
 // its directory is removed, and its content stays. GNU rm does the rest: it walks by open
 // descriptors, follows no links and enters no other file system. Without GNU rm the script
 // itself walks, and checks each directory that it enters. If the host allows no mount namespace,
-// a bind mount of the same file system that is made during the run is not noticed.
+// the script does not notice a bind mount of the same file system that appears during the run.
 func (h *Host) RemoveTree(ctx context.Context, p string) error {
 	return run(h, ctx, "RemoveTree", treeDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("remove tree", p); err != nil {

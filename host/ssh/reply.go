@@ -29,7 +29,7 @@ func newReply(r io.Reader, nonce string, a *budget.Account, what string) *reply 
 	return &reply{r: bufio.NewReader(r), nonce: nonce, budget: a, what: what}
 }
 
-// next reads up to the next line of ours and returns its word.
+// next reads up to the next line that our script prints, and returns its word.
 func (w *reply) next() (string, error) {
 	for {
 		line, err := w.line()
@@ -107,8 +107,8 @@ func (e *stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns what the session printed. The caller has seen the session end; its last bytes may
-// still be on their way, so text waits for the end of the stream.
+// text returns the session's standard error. The session has ended, but its last bytes may still be
+// on their way, so text waits for the end of the stream.
 func (e *stderr) text(ctx context.Context) []byte {
 	late := time.NewTimer(stderrGrace)
 	defer late.Stop()

@@ -14,7 +14,8 @@ const (
 	exitMake   = 34
 )
 
-// BindSubPath is one script, which describes how it pins what it mounts.
+// BindSubPath implements host.Mounts by one script. The script's comments describe how it pins the
+// path that it mounts.
 func (h *Host) BindSubPath(ctx context.Context, s host.SubPath) error {
 	return run(h, ctx, "BindSubPath", mountDeadline, func(ctx context.Context) error {
 		if err := s.Check(); err != nil {

@@ -109,7 +109,8 @@ func PageSizeName(kb int64) string {
 	return strconv.FormatInt(kb, 10) + "KB"
 }
 
-// HasCapability reads the bounding set, because that is what the container runtime can grant.
+// HasCapability reads the bounding set, because the container runtime can grant only capabilities in
+// that set.
 func HasCapability(status []byte, capability uint) bool {
 	for line := range bytes.Lines(status) {
 		value, ok := strings.CutPrefix(string(line), "CapBnd:")

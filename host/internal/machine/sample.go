@@ -257,7 +257,7 @@ func SampleBase(h Hierarchies) string {
 	return ""
 }
 
-// Bounds of what a pod or a host can inflate. What exceeds them is left out.
+// Limits on data that a pod or a host can inflate. Sample omits entries beyond them.
 const (
 	maxDevices    = 256      // of a cgroup
 	maxIO         = 64 << 10 // devices of all cgroups
@@ -284,7 +284,8 @@ func PodOfCgroup(p string) (uid string, ok bool) {
 	return strings.ReplaceAll(m[2], "_", "-"), true
 }
 
-// Sample collects what was read. Its methods ignore what they do not understand.
+// Sample collects the content of the files that were read. Its methods ignore lines that they
+// cannot parse.
 type Sample struct {
 	s                 sampling
 	ofHost, ofCgroups map[string]SampleFile
@@ -367,7 +368,7 @@ func (s *Sample) Interface(full, line string) {
 	}
 }
 
-// Result is what was added.
+// Result returns the counters that the other methods have added.
 func (s *Sample) Result() (host.Sampled, error) {
 	out := s.s.Sampled
 	if out.Uptime <= 0 || out.MemoryBytes <= 0 {

@@ -184,7 +184,7 @@ func (c *Client) Explain(err error) error {
 }
 
 // loginRefused reports whether an error that follows the host key refuses the login, and what it
-// says. x/crypto/ssh has no exported types for these errors: "unable to authenticate" is made by
+// says. x/crypto/ssh has no exported types for these errors: "unable to authenticate" comes from
 // fmt.Errorf, and the type of a disconnection is unexported. sshd disconnects with reason 2 after
 // too many keys, and with 14 if no other method is left.
 func loginRefused(err error) (answer string, refused bool) {

@@ -27,7 +27,7 @@ type HostKeyError struct {
 	Host        string // as it was looked up, "host:port"
 	Type        string // of the presented key, "ssh-ed25519"; empty if none was presented
 	Fingerprint string // of the presented key, "SHA256:…"; empty if none was presented
-	// Known is what is pinned, such as "ssh-ed25519 SHA256:… (known_hosts:3)"; empty if nothing
+	// Known are the pinned keys, such as "ssh-ed25519 SHA256:… (known_hosts:3)"; empty if nothing
 	// is pinned for the host.
 	Known []string
 	// Problem is "unknown", "changed", "revoked", "certificate" or ProblemOther.
@@ -148,7 +148,8 @@ type pins struct {
 	looked     []string // names of the files, for errors
 }
 
-// pins reads what is pinned for t, without the types in without: see Client.HostKeyTypes.
+// pins reads the pinned host keys of t, except those of the types in without: see
+// Client.HostKeyTypes.
 func (t *Target) pins(without []string) (*pins, error) {
 	p := &pins{host: t.HostKeyName, scan: t.scanCommand()}
 	types := map[string]bool{}

@@ -21,7 +21,7 @@ import (
 type Target struct {
 	// Name is the host as the user wrote it: an alias, a name or an address.
 	Name string
-	// Address is what is dialled, "host:port"; the last jump host resolves the name.
+	// Address is the address to dial, "host:port"; the last jump host resolves the name.
 	Address string
 	// HostKeyName is the "host:port" of the host in known_hosts files.
 	HostKeyName string
@@ -315,8 +315,8 @@ func (o Options) fill(t *Target, u URL, s *settings) error {
 	return o.fillDefaults(t, s, files)
 }
 
-// fillDefaults adds the known_hosts files, and the defaults of ssh for what an ssh_config does
-// not set.
+// fillDefaults adds the known_hosts files, and ssh's defaults of the settings that the ssh_config
+// does not contain.
 func (o Options) fillDefaults(t *Target, s *settings, files func(string, []string) ([]string, error)) error {
 	var err error
 	switch {

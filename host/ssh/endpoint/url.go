@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/hint"
 )
 
-// URL is a parsed endpoint; nothing is looked up yet.
+// URL is a parsed endpoint, before ssh_config, known_hosts and keys are read.
 type URL struct {
 	User   string // empty if the URL has none
 	Host   string // a name, an alias of ssh_config or an address without brackets

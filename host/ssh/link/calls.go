@@ -72,7 +72,7 @@ func (l *Link) listenOn(ctx context.Context, n *keeper, network, address string)
 func drop[T io.Closer](c T) { c.Close() }
 
 // call gets the connection and makes a call on it, under the hook, with a deadline if ctx has
-// none. Its errors say what was called, and whether the host answered.
+// none. Its errors name the call, and say whether the host answered.
 func call[T io.Closer](ctx context.Context, n *keeper, label, what, object string, do func(context.Context, *connection) (T, error)) (T, error) {
 	var value, none T
 	made := false

@@ -71,8 +71,8 @@ func (e *UnansweredError) Error() string {
 
 func (e *UnansweredError) Unwrap() []error { return []error{host.ErrUnreachable, e.Cause} }
 
-// refusal explains a channel that the host did not open. It is an answer, so it never wraps
-// host.ErrUnreachable. what is "unix", "tcp" or "session".
+// refusal explains a channel that the host did not open. The host has answered, so the error
+// never wraps host.ErrUnreachable. what is "unix", "tcp" or "session".
 func refusal(what, object string, err *ssh.OpenChannelError) error {
 	text := err.Message
 	if text == "" || text == "open failed" {

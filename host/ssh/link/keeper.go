@@ -188,7 +188,7 @@ func (n *keeper) get(ctx context.Context) (*connection, error) {
 	}
 }
 
-// down is the reason why n has no connection. The bulk connection is made on demand, so the time
+// down returns why n has no connection. keeper dials the bulk connection on demand, so the time
 // that it has been down means something only while the control connection is down too.
 func (n *keeper) down() *DownError {
 	down := &DownError{Address: n.link.target.Address}

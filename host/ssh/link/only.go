@@ -10,8 +10,8 @@ import (
 type onlyKey struct{}
 
 // Only makes a call use the control connection with that number (State.Connection) or fail. A
-// call that waited for the link must not use the next connection, because what it relied on may
-// be lost. A call on the bulk connection fails unless that control connection is up. 0 allows
+// call that waited for the link must not use the next connection, because the state that it relied
+// on, such as a lock, may be lost. A call on the bulk connection fails unless that control connection is up. 0 allows
 // any.
 func Only(ctx context.Context, connection int) context.Context {
 	return context.WithValue(ctx, onlyKey{}, connection)

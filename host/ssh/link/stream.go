@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// chunk is what a stream holds between the channel and its user: one SSH packet.
+// chunk is the size of a stream's buffer between the channel and its user: one SSH packet.
 const chunk = 32 << 10
 
 // reader reads from a channel with deadlines, which the channels of x/crypto/ssh lack. From the

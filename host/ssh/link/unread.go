@@ -19,7 +19,7 @@ const (
 	perPacket = 34
 	// window is how much data the library lets a host send ahead on one channel, in bytes.
 	window = 2 << 20
-	// unreadStep is how much is received between two checks of what is unread.
+	// unreadStep is the number of bytes that arrive between two checks of the unread data.
 	unreadStep = 256 << 10
 	// resting is how long a read must have waited to show that there was nothing to read.
 	resting = time.Second

@@ -39,8 +39,8 @@ type collector struct {
 	// onExit receives the exit code, once: by then data has everything that the script itself
 	// wrote to this stream.
 	onExit func(code int)
-	// grouped is closed when the script's process group is known; nil for a stream that does not
-	// report it.
+	// grouped is closed when the script has reported its process group; nil for a stream on which
+	// it does not.
 	grouped chan struct{}
 
 	mu      sync.Mutex

@@ -74,7 +74,7 @@ func (p *Pool) run(ctx context.Context, r Request) (Result, error) {
 	return res, err
 }
 
-// end kills what an abandoned script has started, which would otherwise continue to its limit.
+// end kills the processes of an abandoned script, which would otherwise run until its time limit.
 // It checks that the number is still that of a process group leader, because it may have been
 // reused.
 const end = `read -r stat 2>/dev/null </proc/$1/stat || exit 0

@@ -63,7 +63,7 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 		c.Path = DefaultPath
 	}
 	// The name of the connection is in the environment of the loop and of everything that it
-	// runs. The next holder of the host's lock uses it to find what is left of ours.
+	// runs. The next holder of the host's lock finds our remaining processes by it.
 	text := Connection + "export BOWLINE_CONNECTION=$sshd.$since.\nexec " + Quote(c.Shell) + " -c " + Quote(loop) +
 		" sh " + Quote(c.Shell) + " " + Quote(c.Path) + "\n"
 	session, err := c.Start(ctx, Command(c.Shell, c.Sudo, len(text)))
@@ -174,8 +174,8 @@ func (s *Shell) Do(ctx context.Context, r Request) (Result, error) {
 	return res, err
 }
 
-// giveUp closes the session as soon as the script's process group is known, or after a while;
-// the caller does not wait for it.
+// giveUp closes the session in the background, as soon as the script has reported its process
+// group, or after a while.
 func (s *Shell) giveUp(stdout *collector) {
 	s.given = make(chan struct{})
 	s.budget.Go("a shell", func() {

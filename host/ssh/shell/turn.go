@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// bulky is the size from which an output waits for its turn: of the outputs that may exceed
-// DefaultOutput, only one at a time is kept and processed.
+// bulky is the size in bytes above which an output waits for its turn: Bowline holds and processes
+// only one of the outputs that may exceed DefaultOutput at a time.
 const bulky = 64 << 10
 
 // turn is the turn of one request.
