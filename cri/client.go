@@ -28,7 +28,7 @@ type Config struct {
 	Hook host.Hook
 	// Endpoint names the socket in error sentences; optional.
 	Endpoint string
-	// Budget limits what the runtime may send; nil means the default limits.
+	// Budget limits the size of the runtime's replies; nil means the default limits.
 	Budget *budget.Account
 }
 

@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// stopMargin is what a StopContainer may take beyond its grace period: the SIGKILL, the exit and
+// stopMargin is the time that a StopContainer may take beyond its grace period: the SIGKILL, the exit and
 // the runtime's bookkeeping on a loaded host.
 const stopMargin = time.Minute
 

@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// Kind says what an error means for the effect of the call.
+// Kind classifies an error by the effect that the call may have had.
 type Kind int
 
 const (

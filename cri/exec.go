@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// execMargin is what an ExecSync may take beyond its timeout: entering the container, killing
+	// execMargin is the time that an ExecSync may take beyond its timeout: entering the container, killing
 	// the command, draining its output.
 	execMargin = 30 * time.Second
 	// execLongest limits an ExecSync without a timeout.

@@ -21,8 +21,8 @@ const (
 	// maxOutput limits what a command of ExecSync may print, in bytes. A probe or a hook that
 	// prints more has failed: that is the pod's fault, not the host's.
 	maxOutput = 256 << 10
-	// maxHeaders limits the headers of a reply, and its trailers with the text of an error. They
-	// are held until the call ends, for as many calls as may be open.
+	// maxHeaders limits the headers of a reply, and its trailers with the text of an error. gRPC
+	// keeps them until the call ends, for every open call.
 	maxHeaders = 16 << 10
 )
 

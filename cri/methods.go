@@ -7,13 +7,13 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// method is what the interceptor knows about one gRPC method.
+// method has the properties of one gRPC method that the interceptor needs.
 type method struct {
 	name    string
 	label   string
 	timeout time.Duration // 0: the caller sets its own
 	size    budget.Kind   // of the reply
-	// observed: the reply reports what the runtime has, and grows with it.
+	// observed: the reply lists objects of the runtime, and grows with their number.
 	observed bool
 	// health: the reply reports the state of the runtime; the call takes no turn.
 	health bool

@@ -41,7 +41,8 @@ func (t turns) take(ctx context.Context, m method) (release func(), err error) {
 	}
 	select {
 	case places <- struct{}{}:
-		// Of two ready cases, select takes either. A call that was given up must not be sent.
+		// If both cases are ready, select takes either. The client must not send a call whose
+		// caller has returned.
 		if err := ctx.Err(); err != nil {
 			<-places
 			return nil, err

@@ -1,5 +1,5 @@
 // Package critest is the suite that every container runtime that Bowline manages must pass,
-// including cri/fake. It tests what the layers above rely on.
+// including cri/fake. It tests the behavior that the layers above rely on.
 package critest
 
 import (
@@ -41,7 +41,7 @@ type Target struct {
 	// CRIO: expect CRI-O's answers where they differ from containerd's and the layers above accept
 	// both.
 	CRIO bool
-	// Planter creates what an interrupted start leaves; nil if the runtime is not containerd.
+	// Planter creates the remains of an interrupted start; nil if the runtime is not containerd.
 	Planter Planter
 	// CgroupParent of the sandboxes; may be empty.
 	CgroupParent string

@@ -22,8 +22,8 @@ import (
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// Planter creates what a start leaves in containerd if it is interrupted at the wrong moment; that
-// moment is too short to hit deliberately.
+// Planter creates the remains of a start in containerd that was interrupted at a certain moment,
+// which is too short to hit deliberately.
 type Planter interface {
 	// Task creates a task for a container that the CRI has created but not started.
 	Task(ctx context.Context, containerID string) error

@@ -109,7 +109,7 @@ func (s *runtimeServer) PortForward(_ context.Context, req *runtimeapi.PortForwa
 	return s.r.streams.GetPortForward(req)
 }
 
-// streamRuntime is what the streaming server calls.
+// streamRuntime is the Runtime as the streaming server calls it.
 type streamRuntime Runtime
 
 func (s *streamRuntime) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {

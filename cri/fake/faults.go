@@ -31,11 +31,11 @@ type Fault struct {
 	Match func(request any) bool
 }
 
-// Inject adds a fault to a method ("StopContainer"); faults of one method are used up in the order
-// in which they were added.
+// Inject adds a fault to a method ("StopContainer"); a call consumes the first remaining
+// fault of its method.
 func (r *Runtime) Inject(method string, f Fault) { r.faults.inject(method, f) }
 
-// ClearFaults removes every fault. Calls that are already held stay held.
+// ClearFaults removes every fault. Calls that a fault already blocks stay blocked.
 func (r *Runtime) ClearFaults() { r.faults.clear() }
 
 // Calls returns how often a method was called.

@@ -29,7 +29,7 @@ import (
 type Config struct {
 	// Dir is the directory of the socket, "cri.sock".
 	Dir string
-	// Programs returns what a container runs. If Programs is nil or returns nil, the container runs
+	// Programs returns the program of a container. If Programs is nil or returns nil, the container runs
 	// DefaultProgram.
 	Programs func(*runtimeapi.ContainerConfig) Program
 	// Registry has the images that can be pulled, by normalised reference

@@ -27,7 +27,7 @@ type LogHost interface {
 const (
 	// readBlock is the size of a forward read, in bytes.
 	readBlock = 64 << 10
-	// longestLine limits how much of an unfinished line is held, in bytes; runtimes cut lines at
+	// longestLine limits the buffer of an unfinished line, in bytes; runtimes cut lines at
 	// about 16 KiB. A longer line is not in the CRI format and is skipped.
 	longestLine = 1 << 20
 	// Follow polls the file every pollMin after new lines; without new lines the pause grows to
@@ -267,8 +267,8 @@ func (r *reader) follow(ctx context.Context) error {
 	}
 }
 
-// check asks for the container's state, then handles a rotation, then reads what was written
-// meanwhile. In this order it misses nothing that was written before the container's end.
+// check queries the container's state, then handles a rotation, then reads the new lines. In this
+// order it misses no line that the container wrote before its end.
 func (r *reader) check(ctx context.Context) (ended bool, err error) {
 	running, err := r.running(ctx)
 	switch {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// lateWrites is how long the runtime may still write to the old log after a new one is seen: it
-	// opens the new one first.
+	// lateWrites is how long the runtime may still write to the old log after the new one exists,
+	// because it opens the new one first.
 	lateWrites = time.Second
 	// headSize is how many bytes at the beginning of a file identify it: the time of its first
 	// line, to the nanosecond, and some text.
@@ -161,9 +161,9 @@ func (r *reader) sure(ctx context.Context, gone bool) (other bool, err error) {
 func sameFile(a, b host.FileInfo) bool { return a.Inode == b.Inode && a.Device == b.Device }
 
 // rotate switches to the file at the path if that is not the open one, after reading all files in
-// between. Until the runtime has opened a new file, it writes to the old one, whatever its name is
-// by now. So each file is read to its end after a later one is seen, and an absent path changes
-// nothing.
+// between. Until the runtime has opened a new file, it writes to the old one, which may have
+// another name by then. So rotate reads each file to its end after it has found a later one, and
+// changes nothing while no file is at the path.
 func (r *reader) rotate(ctx context.Context) error {
 	now, err := r.h.Stat(ctx, r.path)
 	if err != nil {

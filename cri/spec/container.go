@@ -12,7 +12,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// ContainerInput is what was prepared for one instance of a container.
+// ContainerInput is the input for one instance of a container that the pod's spec does not have,
+// such as its image ID, environment and mounts.
 type ContainerInput struct {
 	Attempt uint32   // ContainerMetadata.Attempt: the restart count
 	Crashes uint32   // pod.Container.Crashes
@@ -118,8 +119,8 @@ func containerLabels(p *v1.Pod, c *v1.Container, m Machine) map[string]string {
 	}
 }
 
-// containerAnnotations record what a later process must know about this instance after the pod
-// object has changed or is gone.
+// containerAnnotations returns the annotations that a later process needs to manage this instance
+// after the pod object has changed or is gone.
 func containerAnnotations(p *v1.Pod, c *v1.Container, in *ContainerInput) map[string]string {
 	out := map[string]string{
 		pod.AnnotationHash:              Hash(c),

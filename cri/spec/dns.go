@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Limits on a resolv.conf that resolvers are known to accept.
+// Limits on a resolv.conf, as in the kubelet. Resolvers are known to accept files within them.
 const (
 	maxNameservers     = 3
 	maxSearches        = 32
@@ -21,7 +21,7 @@ const (
 type Warning struct{ Reason, Message string }
 
 // DNS returns the pod's resolver configuration (PodSandboxConfig.DnsConfig), with warnings about
-// what it had to omit. It fails if the host's resolv.conf cannot be parsed.
+// the entries that it had to omit. It fails if the host's resolv.conf cannot be parsed.
 func DNS(p *v1.Pod, m Machine) (*runtimeapi.DNSConfig, []Warning, error) {
 	base, err := ParseResolvConf(m.HostResolv)
 	if err != nil {

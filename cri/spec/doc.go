@@ -1,6 +1,6 @@
 // Package spec converts a pod to its CRI input: PodSandboxConfig and ContainerConfig, with the
 // environment, the hosts file, the DNS settings and the resources. The package is pure: no clock, no
-// I/O, no randomness. Machine describes the host, and ContainerInput what was prepared for one
+// I/O, no randomness. Machine describes the host, and ContainerInput the prepared input of one
 // container. Equal input gives equal output, byte for byte.
 //
 // The behaviour is the kubelet's. Where the kubelet's own result depends on the order of a map
@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Machine is what the configs of all pods of one host have in common.
+// Machine is the input that the configs of all pods of one host have in common.
 type Machine struct {
 	RootDir    string // pod directories are below <RootDir>/pods
 	PodLogsDir string // "/var/log/pods"

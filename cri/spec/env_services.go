@@ -9,8 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ServiceEnv returns the variables by which a pod finds services: always those of the API server's
-// Service (default/kubernetes), and with links those of its namespace. Sorted by service name.
+// ServiceEnv returns the environment variables of Services for a pod, sorted by Service name: always
+// those of the API server's Service (default/kubernetes), and with links those of the pod's
+// namespace.
 func ServiceEnv(services []*v1.Service, namespace string, links bool) []EnvVar {
 	chosen := map[string]*v1.Service{}
 	for _, s := range services {

@@ -44,8 +44,8 @@ func (e *environment) file(name string, ref *v1.FileKeySelector) error {
 	return nil
 }
 
-// EnvFileValue looks up a variable in text of lines NAME='value'. The value is what is between the
-// quotes, unchanged, and may span lines. Empty lines, comments and blanks before a name are
+// EnvFileValue looks up a variable in text of lines NAME='value'. The value is the text between
+// the quotes, unchanged, and may span lines. Empty lines, comments and blanks before a name are
 // skipped; a blank after the equals sign makes the value empty, as in a shell. The first occurrence
 // of a name counts. The result is empty if there is none, and an error if the text before it is
 // malformed.

@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// Hash identifies what a container was created from, in the format of kubelets since 1.31
+// Hash identifies the definition of a container, in the format of kubelets since 1.31
 // (HashContainer). It covers the name and the image: of a container's fields, only the image may
 // change and requires a new instance. Existing containers carry this format: a change must add the
 // former one to FormerHashes.
@@ -16,7 +16,7 @@ func Hash(c *v1.Container) string {
 	return hashJSON(map[string]string{"name": c.Name, "image": c.Image})
 }
 
-// FormerHashes returns what others wrote for the same container: the first releases of Bowline
+// FormerHashes returns the hashes that other programs wrote for the same container: the first releases of Bowline
 // hashed its name and image, kubelets 1.15 to 1.30 its whole spec. Earlier kubelets hashed the
 // memory of a type whose fields have since changed: those hashes cannot be computed.
 func FormerHashes(c *v1.Container) []string {

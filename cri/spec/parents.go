@@ -7,7 +7,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// PodsShare is what all pods of the node together may use: the host's capacity, minus the enforced
+// PodsShare is the limit of all pods of the node together: the host's capacity, minus the enforced
 // reservations. A zero value is unknown, and not limited.
 type PodsShare struct {
 	MilliCPU      int64

@@ -64,8 +64,8 @@ func sandboxLabels(p *v1.Pod, m Machine) map[string]string {
 	return labels
 }
 
-// sandboxAnnotations returns the pod's own annotations, and what a later process must know about
-// it.
+// sandboxAnnotations returns the pod's own annotations, and those that a later process needs to
+// manage the pod.
 func sandboxAnnotations(p *v1.Pod, m Machine) map[string]string {
 	out := bounded(p.Annotations, maxAnnotations)
 	out[pod.AnnotationAllocation] = pod.AllocationOf(p).String()

@@ -6,8 +6,8 @@ import (
 )
 
 // Limits on SPDY frames from a runtime's streaming server, if we decode them: spdystream allocates
-// what a frame's length says and queues 250 frames, and decompresses headers to up to a thousand
-// times their size.
+// the length that a frame announces, queues 250 frames, and decompresses headers to up to a
+// thousand times their size.
 const (
 	maxDataFrame    = 128 << 10 // bytes; containerd and CRI-O write at most 32 KiB
 	maxControlFrame = 1 << 10   // bytes

@@ -40,7 +40,7 @@ type replyConn struct {
 	frames *frames // of the stream, if we decode it; nil: passed through
 }
 
-// replyState is what the next byte belongs to. It goes once from statusLine to header, and from
+// replyState is the part of the reply that the next byte belongs to. It goes once from statusLine to header, and from
 // there to streaming or refusal.
 type replyState int
 
@@ -87,7 +87,7 @@ func (r *replyConn) Read(b []byte) (int, error) {
 
 // bounded returns the result of a read; rest is the part of it that belongs to the stream. A frame
 // that is too large ends the stream, but does not count against the host's budget: it may carry
-// what a pod writes.
+// output of a pod.
 func (r *replyConn) bounded(read, rest []byte, err error) (int, error) {
 	if r.frames != nil {
 		if tooMuch := r.frames.look(rest); tooMuch != nil {
