@@ -14,9 +14,9 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// ask asks the allocation manager about a pod that is new, or on which it has not decided all. It
-// reports whether the worker has the answer for the newest pod. A worker decides on no other one,
-// except to end.
+// ask sends a pod to the allocation manager if the pod is new, or if a decision about it is pending.
+// It reports whether the worker has the answer for the newest version of the pod. Without that
+// answer, a worker may only end the pod.
 func (w *worker) ask() bool {
 	switch {
 	case w.asked.pod != w.api:
@@ -95,9 +95,9 @@ func (w *worker) hold(o *pod.Observed) string {
 	return ""
 }
 
-// admit applies the allocation manager's decision before the planner runs. It counts when the
-// worker first sees what is on the host: a pod that already runs there is not rejected by a
-// stricter policy or a changed node. Ephemeral containers are admitted as they are added.
+// admit applies the allocation manager's decision before the planner runs. The decision takes effect
+// with the worker's first observation: a stricter policy or a changed node does not reject a pod that
+// already runs there. Ephemeral containers are admitted as they are added.
 func (w *worker) admit(in *plan.Input) {
 	if !in.Observed.Fresh() {
 		return
@@ -158,8 +158,8 @@ func (l *Loop) End(uid types.UID, t plan.Terminate) {
 	l.mail(uid, func(m *mail) { m.terminate = plan.Merge(m.terminate, &t) })
 }
 
-// Active returns the pods that have something on the host and have not ended; nil until the API
-// server's pods are known.
+// Active returns the pods that have something on the host and have not ended. It returns nil until
+// the API source has delivered its first list.
 func (l *Loop) Active() []*v1.Pod {
 	if !l.cfg.Sources.SeenBy(pod.SourceAPI) {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// environment resolves the container's environment. It fetches what the environment refers to;
+// environment resolves the container's environment. It fetches the objects that the environment refers to;
 // cri/spec computes the variables.
 func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, error) {
 	in := spec.EnvInput{

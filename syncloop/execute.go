@@ -36,7 +36,8 @@ type job struct {
 	sandbox string
 }
 
-// changed names what the operation has changed, for the observation that follows it.
+// changed names the sandbox or container that the operation has changed, for the observation after
+// it.
 func (j *job) changed(out plan.Outcome) pleg.Changed {
 	switch j.op.Kind {
 	case plan.OpSandbox:
@@ -183,7 +184,7 @@ func (j *job) record(out plan.Outcome, err error) {
 	}
 }
 
-// machine returns the host that the specs are made from.
+// machine returns the host, as input of the specs.
 func (j *job) machine() spec.Machine {
 	m := j.loop.machine()
 	m.UserNamespace = j.users

@@ -76,8 +76,8 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	return j.postStart(ctx, c, id, out)
 }
 
-// containerInput collects what the container's config is made from: it resolves the environment and
-// makes the files that the container mounts from the pod's directory.
+// containerInput collects the input of the container's config: it resolves the environment, and
+// creates the files that the container mounts from the pod's directory.
 func (j *job) containerInput(ctx context.Context, c *v1.Container, img pulled) (in spec.ContainerInput, err error) {
 	m := j.machine()
 	env, err := j.environment(ctx, c)

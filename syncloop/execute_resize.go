@@ -20,8 +20,8 @@ import (
 
 // resize changes the pod's cgroup and its running containers to the allocation. It first raises the
 // limits of the pod's cgroup, then resizes each container, then lowers the limits of the pod's
-// cgroup, so that no container ever has more than its pod. out has what was done, also after an
-// error.
+// cgroup, so that no container ever has more than its pod. out contains the completed steps, also
+// after an error.
 func (j *job) resize(ctx context.Context, out *plan.Outcome) error {
 	m := j.machine()
 	was, ok := pod.ParseAllocation(j.op.Was.Allocated)

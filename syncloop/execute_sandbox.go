@@ -70,8 +70,8 @@ func (j *job) runSandbox(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// spec.Sandbox has computed the same DNS settings; the events about what was cut are recorded
-	// here.
+	// spec.Sandbox has computed the same DNS settings; the events about omitted entries are
+	// recorded here.
 	if _, warnings, err := spec.DNS(j.pod, m); err == nil {
 		for _, w := range warnings {
 			j.loop.event(j.pod, "", v1.EventTypeWarning, w.Reason, w.Message)
@@ -149,7 +149,8 @@ func (j *job) removeSandbox(ctx context.Context) error {
 	return j.loop.cfg.Runtime.RemovePodSandbox(ctx, j.op.ID)
 }
 
-// release removes what the pod has left on the host. Its containers and sandboxes have stopped.
+// release removes the pod's volumes, files and cgroup from the host, and its records from other parts.
+// Its containers and sandboxes have stopped.
 func (j *job) release(ctx context.Context) error {
 	if err := j.loop.cfg.Volumes.Release(ctx, j.pod.UID); err != nil {
 		return err

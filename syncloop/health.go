@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// healthPeriod is how often the runtime is asked whether it can run pods.
+// healthPeriod is the interval at which the loop asks the runtime whether it can run pods.
 const healthPeriod = 5 * time.Second
 
 // runtimeHealth is the last known health of the runtime and of the PLEG.

@@ -105,7 +105,7 @@ func (l *Loop) send(ctx context.Context, ref pod.Ref, static bool, merge func(*m
 }
 
 // launch runs a worker in its own goroutine until the worker ends. Mail that arrived while it was
-// ending goes to a successor. l.mu is held.
+// ending goes to a successor. The caller holds l.mu.
 func (l *Loop) launch(ctx context.Context, w *worker) {
 	l.running.Add(1)
 	go func() {

@@ -72,13 +72,13 @@ type Config struct {
 	Recorder     record.EventRecorder
 	Metrics      Metrics
 
-	// Policy is what the host's owner forbids; the zero Policy forbids nothing.
+	// Policy has the features that the host's owner forbids to pods; the zero Policy forbids nothing.
 	Policy admit.Policy
 	// Node returns the node that new pods are admitted against; Reread reads its labels and taints
 	// from the API server. If Node is nil, the node takes every pod that Policy allows.
 	Node   func() admit.Node
 	Reread func(ctx context.Context) (admit.Node, error)
-	// Machine returns the host as it was last read; container and sandbox specs are made from it.
+	// Machine returns the host as it was last read, the input of container and sandbox specs.
 	Machine func() spec.Machine
 	// HostResolv reads the host's resolv.conf for a new sandbox, as a kubelet does. If it is nil or
 	// fails, the sandbox gets the resolv.conf of Machine.
@@ -139,7 +139,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// housekeepingPeriod is how often orphans are looked for; the kubelet's value.
+// housekeepingPeriod is the interval between searches for orphaned pods; the kubelet's value.
 const housekeepingPeriod = 2 * time.Second
 
 // Loop receives every change and owns the pod workers.

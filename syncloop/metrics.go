@@ -233,7 +233,7 @@ func initDuration(status *v1.PodStatus) time.Duration {
 	return last.Sub(first)
 }
 
-// syncing measures what a kubelet calls the sync of a pod: a decision, with the operations that it began.
+// syncing measures a pod sync in the kubelet's sense: a decision, with the operations that it began.
 type syncing struct {
 	decided bool      // at least once
 	since   time.Time // of the sync under way; zero: none is

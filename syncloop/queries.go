@@ -53,7 +53,7 @@ func (l *Loop) withStatus(p *v1.Pod) *v1.Pod {
 	return &out
 }
 
-// RunningPods returns the pods with a running container, built from what the runtime shows.
+// RunningPods returns the pods with a running container, built from the observations of the runtime.
 func (l *Loop) RunningPods(context.Context) ([]*v1.Pod, error) {
 	var pods []*v1.Pod
 	for _, ref := range l.cfg.PLEG.Cache().Known() {

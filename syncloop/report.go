@@ -108,7 +108,7 @@ func (w *worker) waiting() map[string]status.Waiting {
 // API request.
 const slow = 10 * time.Second
 
-// awaited finds what a container that has not been created is waiting for, for its status.
+// awaited finds the step that a container waits for before its creation, for the status.
 type awaited struct {
 	pod      *v1.Pod
 	observed pod.Observed
@@ -135,7 +135,7 @@ func (a *awaited) messages() map[string]string {
 	return out
 }
 
-// common returns what all containers that have not been created wait for: first an operation that
+// common returns the step that all containers that have not been created wait for: first an operation that
 // failed and is retried, then a slow one.
 func (a *awaited) common() string {
 	volumes, sandbox := a.slowly(plan.OpVolumes, ""), a.slowly(plan.OpSandbox, "")

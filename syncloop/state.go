@@ -7,7 +7,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// PodState is what the worker of a pod last published. The zero value means that the pod has no
+// PodState is the published state of a pod's worker. The zero value means that the pod has no
 // worker: the worker has not started yet, or it has ended.
 type PodState struct {
 	Managed bool // the pod has a worker
@@ -42,7 +42,7 @@ func (s PodState) Alive() bool {
 		(s.Status.Phase == v1.PodPending || s.Status.Phase == v1.PodRunning)
 }
 
-// State returns what the worker of a pod last published.
+// State returns the published state of a pod's worker.
 func (l *Loop) State(uid types.UID) PodState {
 	w := l.worker(uid)
 	if w == nil {

@@ -82,7 +82,7 @@ func (l *Loop) predecessor(w *worker) types.UID {
 }
 
 // orphanedStatic returns the UID of a static pod of this name that runs without a source and without
-// a worker; handleOrphans will give it a worker. l.mu is held.
+// a worker; handleOrphans will give it a worker. The caller holds l.mu.
 func (l *Loop) orphanedStatic(namespace, name string) types.UID {
 	for _, ref := range l.cfg.PLEG.Cache().Known() {
 		if ref.Namespace != namespace || ref.Name != name || l.workers[ref.UID] != nil || l.cfg.Sources.Get(ref.UID) != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// published is what a worker shows to others: the worker writes it, the node's API reads it.
+// published is the state of a worker that others may read: the worker writes it, the node's API reads
+// it.
 type published struct {
 	mu     sync.Mutex
 	report pod.WhyReport
@@ -91,7 +92,7 @@ func (l *Loop) Why(namespace, name string) (pod.WhyReport, bool) {
 	return found.why(), true
 }
 
-// why copies what the worker last published, because the worker continues to write to it.
+// why copies the worker's published state, because the worker continues to write to it.
 func (w *worker) why() pod.WhyReport {
 	w.pub.mu.Lock()
 	defer w.pub.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 
 // worker is a pod worker: one goroutine that owns one life of one pod, from the first sight of its
 // UID until Gone. The fields below the line belong to that goroutine alone. Others send it mail
-// through the inbox, and read what it last published.
+// through the inbox, and read its published state.
 type worker struct {
 	loop *Loop
 	ref  pod.Ref
@@ -75,7 +75,7 @@ type flight struct {
 	cancel context.CancelFunc
 }
 
-// newWorker makes a worker; l.mu is held.
+// newWorker creates a worker; the caller holds l.mu.
 func newWorker(l *Loop, ref pod.Ref, static bool) *worker {
 	l.born++
 	return &worker{

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Policy is what the host's owner forbids. The zero Policy forbids nothing.
+// Policy has the features that the host's owner forbids to pods. The zero Policy forbids nothing.
 type Policy struct {
 	NoPrivileged  bool
 	NoHostPath    bool
@@ -92,7 +92,7 @@ func Ephemeral(p *v1.Pod, name string, policy Policy) *Rejection {
 	return f.rejection()
 }
 
-// findings are the policy violations, in the order in which they were found.
+// findings are the policy violations, in the order of the checks.
 type findings []struct{ reason, what string }
 
 func (f *findings) add(reason, format string, args ...any) {

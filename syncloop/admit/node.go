@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Node is what the kubelet's checks need to know of the node.
+// Node has the facts of the node that the kubelet's checks need.
 type Node struct {
 	Name        string
 	Labels      map[string]string

@@ -151,7 +151,7 @@ func Victims(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) ([]*v1.Po
 	return out, nil
 }
 
-// victims picks the pods to preempt for what a critical pod lacks: as few as suffice, of the lowest
+// victims picks the pods to preempt for the resources that a critical pod lacks: as few as suffice, of the lowest
 // QoS class first, and within a class those closest to the missing amount.
 func victims(p *v1.Pod, others []*v1.Pod, lacking []shortage) ([]*v1.Pod, error) {
 	byClass := map[v1.PodQOSClass][]*v1.Pod{}
@@ -211,7 +211,7 @@ func requestOf(p *v1.Pod, name v1.ResourceName) int64 {
 	return amount(name, helper.PodRequests(p, helper.PodResourcesOptions{})[name])
 }
 
-// less is what is still lacking once these pods have ended.
+// less returns the amounts that are still missing once these pods have ended.
 func (rs requirements) less(pods []*v1.Pod) requirements {
 	var out requirements
 	for _, r := range rs {

@@ -92,7 +92,7 @@ func (m *Manager) admit(ctx context.Context, now time.Time) {
 	}
 	active, undecided := m.activePods(now)
 	if !m.cfg.Sources.SeenBy(pod.SourceAPI) {
-		// Static pods do not wait until the API server's pods are known. Only the API source counts:
+		// Static pods do not wait for the first list of the API source. Only the API source counts:
 		// a static source that cannot be read must not block other pods.
 		undecided = slices.DeleteFunc(undecided, func(p *v1.Pod) bool { return !pod.IsStatic(p) })
 	}
@@ -119,7 +119,7 @@ func (m *Manager) admit(ctx context.Context, now time.Time) {
 }
 
 // activePods returns the admitted pods that have not ended, and the pods without a decision, in the
-// order in which they are admitted. Decisions on pods without a source and a worker are dropped.
+// order of admission. Decisions on pods without a source and a worker are dropped.
 func (m *Manager) activePods(now time.Time) (active, undecided []*v1.Pod) {
 	all := m.cfg.Sources.Pods()
 	kept := make(map[types.UID]*admission, len(all))

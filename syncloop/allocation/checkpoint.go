@@ -19,8 +19,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// record is a file on the host with what the runtime cannot store: the allocations of resized pods.
-// It is written before a resize begins and when it is done. It does not list pods that were never
+// record is the file on the host with the state that the runtime cannot store: the allocations of
+// resized pods. The manager writes it before a resize begins and when it has completed. It does not list pods that were never
 // resized, nor resizes that were accepted and have not begun; the next process decides on those
 // again.
 type record struct {
@@ -31,14 +31,13 @@ type record struct {
 
 // Resized is one pod of the checkpoint.
 type Resized struct {
-	// Sandbox is the ID of the sandbox that this entry describes. A later sandbox is made for the
-	// allocation at that time and carries it in its own annotation.
+	// Sandbox is the ID of the sandbox that this entry describes. A later sandbox is created with
+	// the allocation of that time, and has it in its own annotation.
 	Sandbox    string         `json:"sandbox"`
 	Allocation pod.Allocation `json:"allocation"`
 	// Was is the previous allocation while the resize is under way.
 	Was *pod.Allocation `json:"was,omitempty"`
-	// Sized holds, by container ID, the sizes that differ from the ones the containers were made
-	// with.
+	// Sized holds, by container ID, the sizes that differ from those at the containers' creation.
 	Sized map[string]pod.Size `json:"sized,omitempty"`
 }
 

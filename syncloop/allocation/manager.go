@@ -1,5 +1,5 @@
 // Package allocation is the node's allocation manager. It admits pods, keeps the CPU and memory
-// that each pod was given, and decides on resizes.
+// that it has allocated to each pod, and decides on resizes.
 //
 // One goroutine, Run, owns all of it. A worker asks about its pod (Ask), and gets an Answer now and
 // whenever it changes (Config.Deliver). The manager waits for no worker: the functions of Config
@@ -20,7 +20,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
-// Config is what the manager needs of others. Run's goroutine calls the functions; none may wait
+// Config has the manager's inputs and its calls to other parts. Run's goroutine calls the functions; none may wait
 // for the manager. Reread and Files are used aside.
 type Config struct {
 	Policy admit.Policy
@@ -51,15 +51,17 @@ type Sources interface {
 	SeenBy(source string) bool
 }
 
-// Answer is what the manager has decided on a pod. It is never changed after delivery.
+// Answer is the manager's decision on a pod. It never changes after delivery.
 type Answer struct {
 	// Version is the number that Ask returned for the newest question that this answers.
 	Version uint64
-	// Pod is the pod that was asked about, with its allocation.
+	// Pod is the pod of the request, with its allocation.
 	Pod *v1.Pod
-	// Allocated is the allocation, serialized; "" while it is not known. Nothing may start then.
+	// Allocated is the allocation, serialized; "" while the manager does not have it. Then no
+	// container may start.
 	Allocated string
-	// Restored is what an earlier process left of the pod; nil while the allocation is not known.
+	// Restored is the state that an earlier process recorded of the pod; nil while the manager does
+	// not have the allocation.
 	Restored *Restored
 	// Accepted is the generation of the last accepted resize; 0: none.
 	Accepted int64
@@ -78,7 +80,7 @@ type Answer struct {
 func (a *Answer) Complete() bool { return a.Decided && a.Allocated != "" && !a.Waits }
 
 // resizeRetry is how often deferred resizes are retried although no known input has changed;
-// retryPeriod is how often the manager looks again at what it could not decide.
+// retryPeriod is the interval between attempts at decisions that it could not make.
 const (
 	resizeRetry = 3 * time.Minute
 	retryPeriod = time.Second
@@ -104,7 +106,7 @@ type Manager struct {
 	aside      sync.WaitGroup // goroutines of calls to the API server and the host
 }
 
-// podState is what the manager knows of a pod with a worker.
+// podState is the manager's state of a pod that has a worker.
 type podState struct {
 	version uint64 // of the last question
 	wanted  *v1.Pod

@@ -26,10 +26,9 @@ type resizes struct {
 	room      map[types.UID]bool // pods that are preempted for this critical one
 }
 
-// Restored is what an earlier process left of a pod.
+// Restored is the recorded state of a pod that an earlier process ran.
 type Restored struct {
-	// Sized holds, by container ID, the sizes that differ from the ones the containers were made
-	// with.
+	// Sized holds, by container ID, the sizes that differ from those at the containers' creation.
 	Sized map[string]pod.Size
 	// Sandbox is the ID of the sandbox whose cgroup has the limits of the allocation Cgroup; "":
 	// those of its annotation. Unsure: a resize of it was cut off.
@@ -38,8 +37,8 @@ type Restored struct {
 	Unsure  bool
 }
 
-// restore finds the allocations that are not known yet. For pods that were resized they are in the
-// checkpoint; for others in the annotation of the pod's sandbox, from when the sandbox was made.
+// restore reads the missing allocations of running pods. The checkpoint has those of resized pods;
+// the annotation of the sandbox has those of the others, from the creation of the sandbox.
 func (m *Manager) restore() {
 	if !m.loaded {
 		return
@@ -100,7 +99,7 @@ func reported(p *v1.Pod, a pod.Allocation) {
 	}
 }
 
-// request notes what the pod's source wants.
+// request records the resources that the pod's source wants.
 func (m *Manager) request(e *podState) {
 	e.shown = e.given.Apply(e.wanted)
 	// Most updates request no resize: only the status has changed.
@@ -135,14 +134,14 @@ func (m *Manager) resize(now time.Time) {
 	}
 }
 
-// everyPodKnown reports whether the allocation of every live pod is known.
+// everyPodKnown reports whether the manager has the allocation of every live pod.
 func (m *Manager) everyPodKnown() bool {
 	return m.cfg.Sources.SeenBy(pod.SourceAPI) && !slices.ContainsFunc(m.cfg.Sources.Pods(), func(p *v1.Pod) bool {
 		return !m.has(p.UID) && !pod.Terminal(p.Status.Phase) && p.DeletionTimestamp == nil
 	})
 }
 
-// has reports whether the allocation of the pod is known.
+// has reports whether the manager has the allocation of the pod.
 func (m *Manager) has(uid types.UID) bool { return m.pods[uid] != nil && m.pods[uid].known }
 
 // waiting returns the pods whose resize is not accepted, in the order of their turns.
@@ -163,7 +162,7 @@ func (m *Manager) waiting(now time.Time) []*podState {
 	return out
 }
 
-// resizeOne gives a pod what it wants, or sets the condition that says why not. It reports whether
+// resizeOne accepts the resize of a pod, or sets the condition that says why not. It reports whether
 // the pod's requests have shrunk.
 func (m *Manager) resizeOne(e *podState, now time.Time) (less bool) {
 	e.examined = true
@@ -201,8 +200,8 @@ func (m *Manager) resizeOne(e *podState, now time.Time) (less bool) {
 		if fresh {
 			event(v1.EventTypeWarning, "Resize"+v1.PodReasonDeferred, "Pod resize "+short.Reason, message)
 		}
-		// The message has what the node's pods use. With each of their changes, it would cost a
-		// write of the status.
+		// The message names the usage of the node's pods. If it changed with each of them, each
+		// change would cost a write of the status.
 		if fresh || now.Sub(before.LastProbeTime.Time) >= resizeRetry {
 			e.pending = NewCondition(v1.PodResizePending, before, v1.PodReasonDeferred, message, e.wanted.Generation, now)
 		}
@@ -215,8 +214,8 @@ func (m *Manager) resizeOne(e *podState, now time.Time) (less bool) {
 	return less
 }
 
-// others returns the other pods, with their allocations, that e must fit beside. A pod that is
-// preempted for another one is left out, and the other pod counts with what it wants.
+// others returns the other pods that must fit on the node together with e, with their allocations. It
+// omits pods that are preempted for another one, which counts with the resources that it wants.
 func (m *Manager) others(e *podState) []*v1.Pod {
 	preempted := map[types.UID]bool{}
 	var out []*v1.Pod

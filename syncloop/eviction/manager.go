@@ -1,4 +1,4 @@
-// Package eviction measures what the host has left, sets the node's pressure conditions, and evicts
+// Package eviction measures the free resources of the host, sets the node's pressure conditions, and evicts
 // pods so that the host stays usable: the kubelet's evictionManager. Package evictionpolicy decides; this
 // package measures and acts. While the host cannot be measured, no condition changes and no pod is
 // evicted.
@@ -58,8 +58,8 @@ type Config struct {
 	// Event records an event on the node; Condition sets one of its pressure conditions.
 	Event     func(kind, reason, message string)
 	Condition func(c v1.NodeConditionType, pressed bool)
-	// Reclaim frees the image file system of what is unused: containers of pods that have ended,
-	// then images.
+	// Reclaim removes unused objects from the image file system: containers of pods that have
+	// ended, then images.
 	Reclaim func(ctx context.Context) error
 
 	// Evicted is called for each pod that is evicted, with the signal that was too low, or the
@@ -95,7 +95,8 @@ const (
 	// most longestPause.
 	walkShare    = 50
 	longestPause = time.Minute
-	// mountPeriod is how often the runtime is asked where its images are.
+	// mountPeriod is the interval at which the manager asks the runtime for the mount point of its
+	// image file system.
 	mountPeriod = 10 * time.Minute
 )
 
@@ -168,7 +169,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// await gives evicted pods time to end, so that the next measurement includes what they free.
+// await gives evicted pods time to end, so that the next measurement includes the resources that they free.
 func (m *Manager) await(ctx context.Context, pods []*v1.Pod) {
 	for until := time.Now().Add(endPatience); time.Now().Before(until); {
 		if !sleep(ctx, time.Second) || !slices.ContainsFunc(pods, func(p *v1.Pod) bool { return !m.cfg.Pods.Over(p) }) {
@@ -177,7 +178,8 @@ func (m *Manager) await(ctx context.Context, pods []*v1.Pod) {
 	}
 }
 
-// look measures once, updates the conditions, and evicts at most what it must.
+// look measures once, updates the conditions, and evicts only if a threshold requires it. It
+// returns the evicted pods.
 func (m *Manager) look(ctx context.Context) ([]*v1.Pod, error) {
 	seen, ownImageFs, err := m.measure(ctx)
 	if err != nil {
@@ -217,7 +219,7 @@ func (m *Manager) look(ctx context.Context) ([]*v1.Pod, error) {
 	return m.evict(ctx, r.Due, seen, ownImageFs)
 }
 
-// ofImages reports whether removing images frees what the signal is short of.
+// ofImages reports whether removing images frees the resource of the signal.
 func ofImages(s pod.Signal, ownImageFs bool) bool {
 	switch s {
 	case pod.ImageFsAvailable, pod.ImageFsInodesFree:

@@ -32,16 +32,18 @@ type Host interface {
 	RemoveCgroup(ctx context.Context, path string, kill bool) error
 }
 
-// Runtime lists and removes. After an error, nothing is known.
+// Runtime lists and removes sandboxes and containers. After an error, the effect of the call is
+// unknown.
 type Runtime interface {
-	// List returns everything in the runtime, including what is not ours; times are by our clock.
+	// List returns all sandboxes and containers, including those without our stamp; times are by our
+	// clock.
 	List(ctx context.Context) ([]gcpolicy.Sandbox, []gcpolicy.Container, error)
 	// RemoveContainer removes a dead container; a missing one is no error.
 	RemoveContainer(ctx context.Context, id string) error
 	// RemoveSandbox stops and removes a sandbox that is not ready; a missing one is no error.
 	RemoveSandbox(ctx context.Context, id string) error
-	// RemoveRemnants ends what the runtime still has of a pod for which it lists nothing any more.
-	// left reports whether something younger than minAge remains, which may be about to be listed.
+	// RemoveRemnants ends the remains of a pod of which the runtime lists nothing any more. left
+	// reports whether something younger than minAge remains, which the runtime may be about to list.
 	RemoveRemnants(ctx context.Context, uid types.UID, minAge time.Duration) (left bool, err error)
 }
 
@@ -52,8 +54,8 @@ type Volumes interface {
 	Release(ctx context.Context, uid types.UID) error
 }
 
-// Pods reports what the sync loop knows. It is asked once per sweep, and again before each removal
-// that concerns an unknown pod.
+// Pods reports the pods of the sync loop. Each sweep asks it once, and again before each removal that
+// concerns an unknown pod.
 type Pods interface {
 	// SourcesSeen reports whether every source of pods has been seen once.
 	SourcesSeen() bool

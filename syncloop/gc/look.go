@@ -16,7 +16,7 @@ import (
 )
 
 // look gathers the input of gcpolicy.What in the order that gcpolicy.Input demands: the records and
-// which of their pods live, the host, the runtime, and the loop last. It also returns what it listed
+// which of their pods live, the host, the runtime, and the loop last. It also returns its listing
 // of the directories that cutOff cleans.
 func (s *Sweeper) look(ctx context.Context) (gcpolicy.Input, map[string][]host.FileInfo, error) {
 	in := gcpolicy.Input{
@@ -73,7 +73,7 @@ func (s *Sweeper) look(ctx context.Context) (gcpolicy.Input, map[string][]host.F
 	return in, map[string][]host.FileInfo{s.cfg.RecordDir: records, s.cfg.LinksDir: links}, nil
 }
 
-// know asks the loop about every pod that was seen.
+// know asks the loop about every pod that the lists contain.
 func (s *Sweeper) know(in *gcpolicy.Input) {
 	ask := func(uid types.UID) {
 		if _, asked := in.Known[uid]; !asked {

@@ -13,9 +13,9 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/gc/gcpolicy"
 )
 
-// remove removes what was chosen, each kind after those that may still depend on it. If a pod was
-// chosen because it is unknown, the loop is asked once more at the last moment: a static pod comes
-// back under its old UID.
+// remove removes the chosen objects, each kind after those that may still depend on it. Before it
+// removes an object of an unknown pod, it asks the loop once more: a static pod comes back under its
+// old UID.
 func (s *Sweeper) remove(ctx context.Context, r gcpolicy.Removals) (Result, error) {
 	result := Result{Foreign: r.Foreign}
 	var faults []error

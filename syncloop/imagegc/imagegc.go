@@ -86,7 +86,7 @@ func New(c Config) (*Collector, error) {
 func (c *Collector) Run(ctx context.Context) error {
 	failures := 0
 	for {
-		// Collect as soon as the pods are known, not a whole Period later.
+		// Collect as soon as the sources have delivered the pods, not a whole Period later.
 		for c.cfg.Quiet() {
 			if !sleep(ctx, quietPeriod) {
 				return nil

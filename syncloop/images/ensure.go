@@ -47,7 +47,7 @@ func New(c Config) (*Manager, error) {
 }
 
 // Ensure makes the image of c present according to its pull policy. The error is an *Error, or that
-// of the context or the transport; after the latter two nothing is known and no failure is counted.
+// of the context or the transport; after the latter two the result of the pull is unknown, and no failure counts.
 func (m *Manager) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSecrets []v1.Secret) (Result, error) {
 	result, err := m.ensure(ctx, p, c, pullSecrets)
 	var fault *Error
@@ -134,7 +134,7 @@ func (m *Manager) usable(ctx context.Context, p *v1.Pod, image string, ref Refer
 	return !must, "already present on machine and can be accessed by the pod", nil
 }
 
-// recorded is what the records need to know of a pull.
+// recorded is the part of a pull that the records contain.
 type recorded struct {
 	pull
 	image, repository string

@@ -45,8 +45,8 @@ type Config struct {
 	// NeverVerifyAllowlistedImages.
 	Verify  Verification
 	Allowed []string
-	// Transport reports whether an error of Runtime means that the runtime was not reached, so that
-	// nothing is known: no back-off and no event follows. The default is cri.IsTransport.
+	// Transport reports whether an error of Runtime means that the runtime did not answer. The result
+	// of the call is then unknown: no back-off and no event follows. The default is cri.IsTransport.
 	Transport func(error) bool
 }
 

@@ -16,8 +16,8 @@ import (
 // outcome. begin adds one per pull; pulled, failed, ended or seen removes it. An image whose name
 // has an intent may come from such a pull, so only those whose credentials pulled it may use it.
 
-// pull is what is known of a pull besides its outcome. The zero value is a pull of an earlier
-// process, of which nothing is known.
+// pull describes a pull, except for its outcome. The zero value is a pull by an earlier process,
+// without any information.
 type pull struct {
 	// before is the ID of the image that was present when the pull began; empty: none.
 	before string
@@ -130,8 +130,8 @@ func (f *recordFile) done(image string) bool {
 	return true
 }
 
-// begin records that a pull is about to begin. If no look was made yet and it may matter, it also
-// finds out which image is present until then.
+// begin records that a pull is about to begin. If no look has happened yet and it may matter, it
+// also finds out which image is present before the pull.
 func (m *Manager) begin(ctx context.Context, image *runtimeapi.ImageSpec, rec *recorded) error {
 	if m.records == nil {
 		return nil

@@ -14,7 +14,7 @@ type Reference struct {
 	Digest     string // "sha256:…"
 }
 
-// Parse parses an image name. The error says what is wrong with it.
+// Parse parses an image name. The error says why the name is invalid.
 func Parse(image string) (Reference, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

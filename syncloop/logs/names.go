@@ -12,8 +12,8 @@ const (
 	temporary   = ".tmp"
 )
 
-// choose decides about the files next to a log called base before it is rotated. It removes what an
-// interrupted rotation left, then the oldest files, so that maxFiles remain after the rotation: the
+// choose decides about the files next to a log called base before it is rotated. It removes the
+// remains of an interrupted rotation, then the oldest files, so that maxFiles remain after the rotation: the
 // rotated log and the new one count. The other files are compressed. Both lists are in the order of
 // processing, oldest first.
 func choose(names []string, base string, maxFiles int) (remove, compress []string) {

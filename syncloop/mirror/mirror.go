@@ -110,7 +110,7 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 func (m *Manager) pass(ctx context.Context) {
-	// Until the API server's pods are known, its mirror pods are not known either.
+	// Until the API source has delivered its first list, the mirror pods are unknown.
 	if !m.cfg.Sources.SeenBy(pod.SourceAPI) || m.cfg.Silent() {
 		clear(m.waits)
 		return

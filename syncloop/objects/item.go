@@ -178,7 +178,7 @@ func (it *item) listWatch(m *Manager) cache.ListerWatcher {
 }
 
 // put stores an answer; nil says that the object does not exist. It returns false if the answer is
-// older than what is known.
+// older than the stored object.
 func (it *item) put(m *Manager, o object) bool {
 	if o != nil {
 		o.SetManagedFields(nil) // often larger than the data
@@ -240,7 +240,7 @@ func older(a, b object) bool {
 	return err == nil && order < 0
 }
 
-// store passes what the reflector sees to its item.
+// store passes the reflector's lists and events to its item.
 type store struct {
 	it        *item
 	m         *Manager
@@ -276,7 +276,7 @@ func (s *store) Delete(x any) error {
 }
 
 // Replace takes a list. The first one may come from a watch cache that lags behind the first get. A
-// later one is not older than what the reflector has seen, unless the API server's store was
+// later one is not older than the reflector's last event, unless the API server's store was
 // restored: then the list is right.
 func (s *store) Replace(list []any, _ string) error {
 	if s.listed {

@@ -5,7 +5,7 @@
 // With the strategy Watch, each object is read once and then watched; fifty pods that share an
 // object share its watch, and an immutable object is read once. With Cache, an object is read when
 // a pod needs it and the last answer is too old; with Get, whenever a pod needs it. Both keep no
-// connection open, and a change is seen at the next sync of a pod.
+// connection open, and notice a change at the next sync of a pod.
 package objects
 
 import (
@@ -27,7 +27,7 @@ import (
 // defaultSyncTimeout is how long a reader waits for an object's first answer.
 const defaultSyncTimeout = 3 * time.Second
 
-// Client is what the manager needs of the API, such as a clientset.
+// Client is the part of a clientset that the manager needs.
 type Client interface {
 	CoreV1() corev1client.CoreV1Interface
 }
@@ -251,8 +251,8 @@ func (m *Manager) changed(it *item) {
 }
 
 // ConfigMap returns the object, which the caller must not change. A missing object is an API
-// NotFound error (configmap "x" not found). Any other error means that nothing is known: no
-// registered pod names the object, or no answer came in time.
+// NotFound error (configmap "x" not found). After any other error the
+// state of the object is unknown: no registered pod names it, or no answer came in time.
 func (m *Manager) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	o, err := m.get(ctx, key{kindConfigMap, namespace, name})
 	if err != nil {

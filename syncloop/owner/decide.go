@@ -20,7 +20,7 @@ type Identity struct {
 }
 
 // Stamp returns the value of pod.LabelOwner on everything of this identity. It does not name a
-// process: the node's next process adopts what it finds.
+// process: the node's next process adopts the sandboxes and containers that it finds.
 func (i Identity) Stamp() string { return i.ClusterUID + "/" + i.NodeName }
 
 func (i Identity) String() string {
@@ -157,7 +157,7 @@ type Decision struct {
 }
 
 // Decide decides whether we may manage the host. It is PURE. The strongest evidence comes first: a
-// live process, then what an earlier process wrote, then what the runtime shows.
+// live process, then the owner file of an earlier process, then the stamps in the runtime.
 func Decide(e Evidence) Decision {
 	d := Decision{Identity: e.identity()}
 	var others, kubelets []Sandbox

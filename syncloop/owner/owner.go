@@ -97,7 +97,7 @@ const RunDir = "/run/bowline"
 // FilePath returns the path of the owner file below a root directory.
 func FilePath(rootDir string) string { return path.Join(rootDir, "bowline", "owner") }
 
-// LockPaths returns the locks of a host in the order in which they are taken: the lock of the root
+// LockPaths returns the locks of a host in the order of taking them: the lock of the root
 // directory, and that of the runtime's socket unless socket is empty.
 func LockPaths(rootDir, runDir, socket string) []string {
 	paths := []string{FilePath(rootDir) + ".lock"}
@@ -301,7 +301,7 @@ func (c *Claim) watch() {
 	}
 }
 
-// Learn records witnesses of the cluster that are seen after the claim: the Node of a new node is
+// Learn records witnesses of the cluster that the driver finds after the claim: the Node of a new node is
 // created only then. It writes nothing if they are already recorded.
 func (c *Claim) Learn(ctx context.Context, seen Witnesses) error {
 	c.mu.Lock()

@@ -28,7 +28,7 @@
 //	terminate.go  Terminating: stop everything in order, within the grace period
 //	terminated.go Terminated: sandboxes, volumes, remains
 //	stopcause.go  why a container is stopped
-//	ledger.go     the copy-on-write ledger, and what it forgets
+//	ledger.go     the copy-on-write ledger, and when it drops records
 //	record.go     outcomes into the ledger
 //	view.go       look-ups in the observation and the spec
 //

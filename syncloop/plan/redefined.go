@@ -9,7 +9,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// redefined reports whether an instance was made of another image than its container has now. An
+// redefined reports whether an instance was created from another image than its container has now. An
 // unknown hash alone proves nothing.
 func (d *decision) redefined(c *v1.Container, o *pod.Container) bool {
 	want := d.in.Hashes[c.Name]

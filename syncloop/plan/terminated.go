@@ -56,7 +56,7 @@ func (d *decision) release() bool {
 }
 
 // remove removes the remains of a deleted, orphaned or evicted pod, and reports whether some are
-// left. An evicted pod's remains go because the host is short of what they occupy. Remains that
+// left. An evicted pod's remains go because the host is short of the resource that they occupy. Remains that
 // cannot be removed do not hold up the pod; garbage collection removes them.
 func (d *decision) remove() bool {
 	if c := d.terminate.Cause; c != CauseDeleted && c != CauseOrphan && c != CauseEvicted {

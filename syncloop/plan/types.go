@@ -77,18 +77,18 @@ const (
 	VolumesReleased                    // unmounted and removed, after the pod's end
 )
 
-// Ledger is what the worker remembers and the runtime cannot hold. It is a value: Decide returns a
+// Ledger is the worker's memory of facts that the runtime does not store. It is a value: Decide returns a
 // new one. A new process starts from the zero Ledger and its observations.
 type Ledger struct {
 	// Names are the pod's containers by name. SandboxKey, VolumesKey and ResizeKey, which no
 	// container is named, have the back-offs of the pod's own operations.
 	Names map[string]NameRecord
-	// Containers and Sandboxes are what the host has, by ID.
+	// Containers and Sandboxes have the records of those on the host, by ID.
 	Containers map[string]ContainerRecord
 	Sandboxes  map[string]SandboxRecord
 }
 
-// NameRecord is what is remembered of a container beyond its instances.
+// NameRecord is the planner's memory of a container, across its instances.
 type NameRecord struct {
 	Backoff Backoff
 	// Pulled says that the image is present, and that the container has not been started with it
@@ -99,7 +99,7 @@ type NameRecord struct {
 	Crashes, Attempt uint32
 }
 
-// ContainerRecord is what is remembered of one instance of a container.
+// ContainerRecord is the planner's memory of one instance of a container.
 type ContainerRecord struct {
 	Hook HookState
 	// StopBegan is when its termination began (preStop included), so that an interrupted
@@ -128,7 +128,7 @@ const (
 	HookDone                     // it has run, or failed
 )
 
-// SandboxRecord is what is remembered of one sandbox.
+// SandboxRecord is the planner's memory of one sandbox.
 type SandboxRecord struct {
 	// Stopped says that it was stopped successfully. One that is only not ready may still hold its
 	// network.
@@ -172,7 +172,7 @@ type Backoff struct {
 	ID string
 }
 
-// OpKind is what an operation does.
+// OpKind is the kind of an operation.
 type OpKind int
 
 const (
@@ -213,7 +213,7 @@ func (k OpKind) String() string {
 	return opNames[k]
 }
 
-// Mutates reports whether an operation of this kind changes what the runtime shows. After such an
+// Mutates reports whether an operation of this kind changes the runtime's lists. After such an
 // operation, whatever its outcome, only a new observation counts.
 func (k OpKind) Mutates() bool {
 	switch k {

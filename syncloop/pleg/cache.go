@@ -69,8 +69,8 @@ func (c *Cache) Known() []pod.Ref {
 	return refs
 }
 
-// put stores o unless the cache has something newer. It reports whether it stored o, and whether it
-// ended a period in which the runtime could not be seen.
+// put stores o unless the cache has a newer observation. It reports whether it stored o, and whether
+// the runtime answers again after a period in which it did not.
 func (c *Cache) put(o pod.Observed) (kept, seesAgain bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,8 +118,8 @@ func (c *Cache) stale(why string) bool {
 }
 
 // relisted records that a full look begun at seq saw the pods in seen and no others. It returns the
-// pods that vanished, including pods whose observation was stale, and whether it ended a period in
-// which the runtime could not be seen. Pods with a later look stay.
+// pods that vanished, including pods whose observation was stale, and whether the runtime
+// answers again after a period in which it did not. Pods with a later look stay.
 func (c *Cache) relisted(seq uint64, at time.Time, seen map[types.UID]bool, foreign int) (gone []pod.Ref, seesAgain bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package pleg is the Pod Lifecycle Event Generator. It alone writes the Cache of observations:
-// what the runtime has of each pod. Relists are the truth; the runtime's events only bring a look
-// forward. Each look takes a sequence number before it sends its first request, so "newer than my
+// each pod's sandboxes and containers in the runtime. Relists are authoritative; an event only triggers
+// an earlier look at its pod. Each look takes a sequence number before it sends its first request, so "newer than my
 // last change" never depends on a clock.
 //
 //	events (hints) ───────────┐

@@ -48,7 +48,7 @@ func (g *Generator) follow(ctx context.Context) {
 
 // debounce is how long to gather hints before looking at their pods: the start and exit of a
 // container come as bursts of events. The runtime sends the event of an exit before its own lists
-// show the exit, so a look that does not show what the hint announced is repeated, each time after
+// show the exit, so a look that does not show the announced state is repeated, each time after
 // twice the pause.
 const (
 	debounce    = 20 * time.Millisecond
@@ -145,8 +145,8 @@ func (g *Generator) uidOf(id string) types.UID {
 	return g.byID[id]
 }
 
-// confirmed reports whether the cache shows what the hint announced, or cannot show it because the
-// object is not ours.
+// confirmed reports whether the cache shows the state that the hint announced, or cannot show it
+// because the object is foreign.
 func (g *Generator) confirmed(h Hint) bool {
 	uid := g.uidOf(h.ID)
 	if uid == "" {

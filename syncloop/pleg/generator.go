@@ -16,10 +16,10 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Hint is a runtime event, reduced to what it says about one container or sandbox.
+// Hint is a runtime event, reduced to its statement about one container or sandbox.
 type Hint struct {
 	ID string // of a container or a sandbox
-	// Expect is what a look should show once the runtime has handled the event.
+	// Expect is the state that a look should show once the runtime has handled the event.
 	Expect Expect
 }
 
@@ -54,8 +54,8 @@ type Config struct {
 	// Relist is the pause between relists without an event stream (default 1 s), RelistWithEvents
 	// with one (default 60 s).
 	Relist, RelistWithEvents time.Duration
-	// Relisted is called after each full list of which the runtime answered every request, with how long
-	// it took and, unless it is the first, the time since the one before began. It must not block.
+	// Relisted is called after each full list for which the runtime answered every request: with its
+	// duration and, after the first one, the time since the previous list began. It must not block.
 	Relisted func(took, interval time.Duration)
 	// Budget limits how much the runtime may report; nil means the default limits.
 	Budget *budget.Account

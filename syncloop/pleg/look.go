@@ -22,7 +22,7 @@ type Runtime interface {
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 }
 
-// listed is what the two list calls report of one pod.
+// listed are the sandboxes and containers of one pod in the replies of the two list calls.
 type listed struct {
 	ref        pod.Ref
 	sandboxes  []*runtimeapi.PodSandbox
@@ -291,7 +291,7 @@ func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatu
 }
 
 // resources converts the kernel's values back to amounts. Values that the runtime does not report
-// come from made, the size at creation. The result is nil if neither is known.
+// come from made, the size at creation. The result is nil if neither has a value.
 func resources(r *runtimeapi.LinuxContainerResources, made *pod.Size) *pod.Size {
 	var out pod.Size
 	if made != nil {

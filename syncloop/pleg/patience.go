@@ -19,7 +19,7 @@ const patience = 2 * time.Second
 
 // lookPatiently looks at one pod for a relist. A look that takes too long makes that pod's
 // observation stale and continues in the background; no relist begins another look at the pod until
-// it has ended. lookPatiently reports whether the pod was seen. An error concerns every pod.
+// it has ended. lookPatiently reports whether the look succeeded. An error concerns every pod.
 func (g *Generator) lookPatiently(ctx context.Context, l *listed, old pod.Observed, seq uint64, at time.Time) (bool, error) {
 	type result struct {
 		alone bool

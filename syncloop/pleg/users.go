@@ -6,8 +6,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// heard is what a look has read of a pod's sandboxes, if it is not finished or failed. It is kept
-// apart from the pod's observation, which decisions are based on.
+// heard are the user ID ranges that an unfinished or failed look has read of a pod's sandboxes. The
+// cache keeps them apart from the pod's observation, the basis of decisions.
 type heard struct {
 	seq uint64 // of the look
 	// users are the known user ID ranges of the sandboxes, by sandbox ID: nil for a sandbox that has
@@ -38,7 +38,7 @@ func (c *Cache) hear(l *listed, read []pod.Sandbox, seq uint64) {
 }
 
 // hearList records the ranges that the runtime's list shows, and those that an earlier look has read
-// of the same sandboxes. So the range of a sandbox is known although its status hangs.
+// of the same sandboxes. So the cache has the range of a sandbox even if its status hangs.
 func (c *Cache) hearList(l *listed, seq uint64) {
 	c.mu.Lock()
 	before := c.heard[l.ref.UID].users
@@ -67,7 +67,7 @@ func (c *Cache) record(uid types.UID, h heard) {
 	c.heard[uid] = h
 }
 
-// unhear drops what a look read that began at or before seq; the caller holds mu.
+// unhear drops the ranges of looks that began at or before seq; the caller holds mu.
 func (c *Cache) unhear(uid types.UID, seq uint64) {
 	if h, ok := c.heard[uid]; ok && h.seq <= seq {
 		c.size -= h.size()
@@ -75,7 +75,7 @@ func (c *Cache) unhear(uid types.UID, seq uint64) {
 	}
 }
 
-// knowsUsers reports whether the range of every listed sandbox of the pod is known. A sandbox's
+// knowsUsers reports whether the cache has the range of every listed sandbox of the pod. A sandbox's
 // range never changes, so a look of any age counts.
 func (c *Cache) knowsUsers(l *listed) bool {
 	c.mu.Lock()

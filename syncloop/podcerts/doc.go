@@ -119,12 +119,12 @@ func New(c Config) (*Manager, error) {
 		records: map[key]*record{}, changed: map[types.UID]bool{}}, nil
 }
 
-// Updates yields the UID of a pod for which a certificate was issued or refused.
+// Updates returns the UIDs of pods whose certificate the signer has issued or refused.
 func (m *Manager) Updates() <-chan types.UID { return m.updates }
 
 // Bundle returns the private key and the certificate chain of a projection, in PEM: the one at
-// index source of the named volume. The first call starts the request. An error says what is
-// pending, or why there will be no certificate.
+// index source of the named volume. The first call starts the request. An error names the
+// pending step, or says why there will be no certificate.
 func (m *Manager) Bundle(ctx context.Context, p *v1.Pod, volume string, source int) (privateKey, chain []byte, err error) {
 	projection := projectionOf(p, volume, source)
 	if projection == nil {

@@ -72,7 +72,7 @@ func New(sources ...string) *PodConfig {
 	return c
 }
 
-// Updates returns the stream of changes, in the order in which they were found.
+// Updates returns the stream of changes, in the order of their detection.
 func (c *PodConfig) Updates() <-chan Change { return c.out }
 
 // Run delivers changes until ctx ends. Sources never wait for the loop.

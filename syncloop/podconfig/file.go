@@ -98,8 +98,8 @@ func (f *File) Run(ctx context.Context) error {
 	}
 }
 
-// gather is how long Run collects hints of changes before it looks: writing one file causes several
-// hints. It also limits how often a file that is written continuously is looked at.
+// gather is how long Run collects hints of changes before it reads the files: writing one file causes
+// several hints. It also limits how often Run reads a file that a program writes continuously.
 const gather = 200 * time.Millisecond
 
 func (f *File) gather(ctx context.Context) {

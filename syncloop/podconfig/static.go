@@ -17,8 +17,8 @@ const (
 	SourceHTTP = pod.SourceHTTP
 )
 
-// Replace records that a source of static pods has exactly these pods, and that it has been seen. A
-// pod that was known already keeps its status and the time at which it was first seen.
+// Replace sets the pods of a source of static pods, and marks the source as read. A pod that it
+// already had keeps its status and the time at which it was first seen.
 func (c *PodConfig) Replace(source string, pods []*v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -219,8 +219,8 @@ func (m *Manager) declare(t *target) {
 	m.armStarted(t)
 }
 
-// known returns what was reported for this instance earlier: by Adopt, or in the pod's status at
-// the API server.
+// known returns the earlier results of this instance: from Adopt, or from the pod's status at the API
+// server.
 func (m *Manager) known(t *target) (started, ready bool) {
 	ready = m.adopted[t.id]
 	started = ready

@@ -19,7 +19,7 @@ func (k Kind) String() string { return kindNames[k] }
 type Result int
 
 const (
-	// Unknown says nothing about the container (the link was down, or the probe could not be made).
+	// Unknown says nothing about the container (the link was down, or the probe returned an error).
 	// It changes nothing.
 	Unknown Result = iota
 	Success

@@ -35,7 +35,8 @@ type outcome struct {
 	state   string // how the kubelet's event names that result: "unknown" or "failure"
 }
 
-// maxTries is how often one run tries a probe that cannot be made, as in the kubelet.
+// maxTries is how often one run tries a probe that returns an error instead of a result, as in the
+// kubelet.
 const maxTries = 3
 
 // probe runs a probe once.

@@ -2,7 +2,7 @@
 // kubepods, with the limits of all pods together, and below it burstable and besteffort, with CPU
 // shares that follow the pods as they come and go.
 //
-// A pod's own cgroup is made with its sandbox and removed when the pod is released
+// Bowline creates a pod's own cgroup with its sandbox, and removes it when it releases the pod
 // (syncloop/execute_sandbox.go). The garbage collection removes leftovers, and
 // package release removes the cgroups of this package when the host is released.
 //
@@ -45,7 +45,7 @@ type Config struct {
 	Known func(uid types.UID) bool
 	// UID returns the UID of the pod that a cgroup of this name belongs to; empty if none.
 	UID func(cgroup string) types.UID
-	// All returns what all pods together may use now.
+	// All returns the current limit of all pods together.
 	All func() spec.PodsShare
 	// Driver returns the runtime's current cgroup driver: cgroupfs, or systemd, with which the
 	// cgroups are slices.
@@ -109,7 +109,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// turn writes what is due at now.
+// turn writes the values that are due at now.
 func (m *Manager) turn(ctx context.Context, now time.Time) {
 	if !m.cfg.Seen() {
 		return

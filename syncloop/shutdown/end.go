@@ -83,7 +83,7 @@ func (m *Manager) endAll(ctx context.Context) {
 	}
 }
 
-// missing names the pods of which is does not hold.
+// missing returns, for a log entry, the pods for which is returns false.
 func missing(pods []*v1.Pod, is func(*v1.Pod) bool) any {
 	return klog.KObjSlice(slices.DeleteFunc(slices.Clone(pods), is))
 }

@@ -59,7 +59,7 @@ type Session interface {
 
 // Pods is the manager's view of the sync loop.
 type Pods interface {
-	// Known reports whether all pods of the node are known.
+	// Known reports whether the loop has all pods of the node.
 	Known() bool
 	// Unended returns the pods that have not ended, whether or not anything of them runs.
 	Unended() []*v1.Pod
@@ -111,7 +111,7 @@ func New(c Config) (*Manager, error) {
 	return &Manager{cfg: c}, nil
 }
 
-// Going reports whether the host is known to go down. It is false for a nil Manager, which stands
+// Going reports whether a shutdown of the host has begun. It is false for a nil Manager, which stands
 // for a node that does not watch.
 func (m *Manager) Going() bool { return m != nil && m.going.Load() }
 

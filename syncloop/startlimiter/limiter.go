@@ -6,8 +6,8 @@
 //	Take ──► a free place? ──► go
 //	   └──► wait; urgent ones before the others, each kind in FIFO order ──► go
 //
-// A place is held for a limited time only, so that a call that hangs delays others no longer than
-// that.
+// A call keeps its place for a limited time only, so that a call that hangs delays others no longer
+// than that.
 package startlimiter
 
 import (
@@ -75,7 +75,7 @@ func (l *Limiter) Take(ctx context.Context, urgent bool) (release func(), err er
 	return nil, ctx.Err()
 }
 
-// Quiet returns a channel that is closed when no place is held or waited for.
+// Quiet returns a channel that is closed when no call holds a place or waits for one.
 func (l *Limiter) Quiet() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +126,7 @@ func (l *Limiter) free() {
 	l.settle()
 }
 
-// settle closes the quiet channel if no place is held or waited for.
+// settle closes the quiet channel if no call holds a place or waits for one.
 func (l *Limiter) settle() {
 	if l.held == 0 && len(l.urgent)+len(l.waiting) == 0 && l.quiet != nil {
 		close(l.quiet)

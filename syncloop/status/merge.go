@@ -25,7 +25,7 @@ func Merge(api, ours v1.PodStatus) v1.PodStatus {
 			set(&out.Conditions, c)
 		}
 	}
-	// Our copy must not bring back what another component has removed.
+	// Our copy must not restore fields that another component has removed.
 	out.VolumeHealth = nil
 	keepUnowned(&out, api.DeepCopy())
 	out.ObservedGeneration = max(out.ObservedGeneration, api.ObservedGeneration)

@@ -36,7 +36,7 @@ func (g *generator) phase(s *v1.PodStatus) v1.PodPhase {
 	return v1.PodPending
 }
 
-// tally counts containers by what their states mean for the pod's phase.
+// tally counts containers by the effect of their states on the pod's phase.
 type tally struct {
 	unknown, running, waiting int
 	stopped                   int // ended at least once and not running

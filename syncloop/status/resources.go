@@ -42,8 +42,8 @@ const (
 	leastCPULimit = 10 // millicores of the minimum CPU quota
 )
 
-// containerResources is what an instance has: its allocation, and while it runs what the runtime
-// reports, or reported before.
+// containerResources returns the resources of an instance: its allocation, and while it runs the
+// values that the runtime reports, or reported before.
 func containerResources(c *v1.Container, n *pod.Container, old *v1.ContainerStatus, id string) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
 	if n.State != pod.StateRunning {
@@ -89,9 +89,9 @@ func bytes(n int64) *resource.Quantity {
 	return resource.NewQuantity(n, resource.BinarySI)
 }
 
-// podRequests is what the scheduler counts for the pod: the larger of the containers that run
+// podRequests returns the requests that the scheduler counts for the pod: the larger of the containers that run
 // together and of each init step with the sidecars before it. Pod-level requests replace it,
-// overhead is added. It is nil if nothing is requested.
+// overhead is added. It is nil if the pod requests nothing.
 func podRequests(spec *v1.PodSpec) v1.ResourceList {
 	sum := inAll(spec, func(r *v1.ResourceRequirements) v1.ResourceList { return r.Requests })
 	add(sum, spec.Overhead)

@@ -2,8 +2,8 @@
 // kubelet's meaning of every field. The package is pure: equal Inputs give equal statuses, and a
 // status that is passed back as Old gives itself.
 //
-// Generate makes the status from this node's view. Merge applies it to what the API server holds,
-// and keeps what belongs to other components.
+// Generate creates the status from this node's view. Merge applies it to the pod's status at the API
+// server, and keeps the fields of other components.
 package status
 
 import (
@@ -32,8 +32,8 @@ type Input struct {
 	// Waiting says, by container name, why a container is not started: back-offs and failures from
 	// the worker's ledger.
 	Waiting map[string]Waiting
-	// Awaits says, by container name, what a container that is not created yet waits for, if that
-	// takes long.
+	// Awaits has, by container name, the step that a container waits for before its creation, if
+	// that takes long.
 	Awaits map[string]string
 	// Again holds the IDs (without a scheme) of containers that were stopped to be started again,
 	// whatever their exit code.

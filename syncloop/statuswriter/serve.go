@@ -206,7 +206,7 @@ func (w *Writer) delete(ctx context.Context, e *entry, ref pod.Ref) error {
 	return nil
 }
 
-// get reads the object from the API server and returns what is known of it now. If it does not exist
+// get reads the object from the API server and returns the updated copy. If it does not exist
 // or has another UID, get finishes the entry and returns nil without an error.
 func (w *Writer) get(ctx context.Context, e *entry, ref pod.Ref, o *object) (*object, error) {
 	w.mu.Lock()

@@ -36,8 +36,8 @@ type Config struct {
 	MinBackoff, MaxBackoff time.Duration
 	// Changed is called by a worker when Accepted of a pod becomes true. It may be nil.
 	Changed func(pod.Ref)
-	// Silent says that another process writes for the pods now. Until it returns false, nothing is
-	// written or counts as written; it is asked again every silentPause. Nil: never.
+	// Silent reports whether another process now writes the statuses. Until it returns false, the
+	// writer writes nothing and counts nothing as written; it calls Silent again every silentPause. Nil: never.
 	Silent func() bool
 	// Mirror returns the API object for a pod: itself, or the mirror pod of a static pod. ok is
 	// false while there is none. Nil: every pod is its own object.
@@ -96,7 +96,7 @@ const (
 	finished
 )
 
-// entry is what is known of one UID. Writer.mu guards all fields but ref.
+// entry is the writer's state of one UID. Writer.mu guards all fields but ref.
 type entry struct {
 	ref pod.Ref
 
@@ -113,7 +113,7 @@ type entry struct {
 	forgotten bool   // drop the entry when nothing is left to write
 }
 
-// object is what is known of an API object: that of the pod, or the mirror pod of a static pod.
+// object is the writer's copy of an API object: the pod, or the mirror pod of a static pod.
 // Writer.mu guards all fields but uid.
 type object struct {
 	uid      types.UID
@@ -139,8 +139,8 @@ func New(c Config) (*Writer, error) {
 	}, nil
 }
 
-// Run writes until ctx ends. The next process writes what is left, because it generates the same
-// status again.
+// Run writes until ctx ends. The next process writes the remaining statuses, because it
+// generates the same ones again.
 func (w *Writer) Run(ctx context.Context) error {
 	// Made here and not by New, because it has a goroutine.
 	queue := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.UID]{Queue: w.queue})
@@ -290,7 +290,7 @@ func (e *entry) standIn(uid types.UID) {
 	}
 }
 
-// learn records p's status and resourceVersion, unless a newer version is known.
+// learn records p's status and resourceVersion, unless o has a newer version.
 func (o *object) learn(p *v1.Pod) {
 	if p.UID != o.uid {
 		return
@@ -308,11 +308,11 @@ func (o *object) learn(p *v1.Pod) {
 const (
 	workers      = 8                // concurrent writes
 	writeTimeout = 10 * time.Second // of all calls of one write
-	// holdTime is how long a minor change is held, to be written together with a more important one.
+	// holdTime is how long a minor change waits, to be written together with a more important one.
 	holdTime = time.Second
 	// watchLag is how long a watch may show an older object than the last patch returned.
 	watchLag = 10 * time.Second
-	// silentPause is the interval at which Silent is asked again.
+	// silentPause is the interval between calls of Silent.
 	silentPause = 2 * time.Second
 )
 

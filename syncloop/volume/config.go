@@ -21,8 +21,8 @@ type Host interface {
 	Run(ctx context.Context, cmd host.Command) (host.Result, error)
 }
 
-// Objects reads configMaps and secrets. A missing one is an API NotFound error; any other error
-// means that nothing is known of it.
+// Objects reads configMaps and secrets. A missing one is an API NotFound error; after any other
+// error its state is unknown.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)

@@ -87,7 +87,7 @@ func (m *Manager) mountDevice(ctx context.Context, device, dir string, pv *v1.Pe
 	return nil
 }
 
-// deviceTurn is held while one pod works on the device.
+// deviceTurn returns the semaphore of a device; a pod holds it while it works on the device.
 func (m *Manager) deviceTurn(device string) chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,8 +107,8 @@ func (m *Manager) formatOf(ctx context.Context, device string) (string, error) {
 	return parseFormat(res)
 }
 
-// parseFormat reads blkid's answer. If it is unclear, the device counts as not empty: a file system
-// is made only if blkid says that there is nothing.
+// parseFormat reads blkid's answer. If it is unclear, the device counts as not empty: Bowline
+// creates a file system only if blkid says that there is nothing.
 func parseFormat(res host.Result) (string, error) {
 	switch {
 	case res.ExitCode == 2 && len(strings.TrimSpace(string(res.Stdout))) == 0:
@@ -153,7 +153,7 @@ func (m *Manager) format(ctx context.Context, device, fsType string) error {
 // fsckUncorrected is the exit code of fsck for errors that it could not correct.
 const fsckUncorrected = 4
 
-// repair lets fsck correct what it can without asking. If fsck cannot run (it is missing, or
+// repair runs fsck, which corrects errors that need no confirmation. If fsck cannot run (it is missing, or
 // another pod has mounted the device), the mount is tried anyway; it shows any errors.
 func (m *Manager) repair(ctx context.Context, device string) error {
 	res, err := m.cfg.Host.Run(ctx, host.Command{Args: []string{"fsck", "-a", device}, Timeout: repairTime})

@@ -1,8 +1,8 @@
 // Package volume sets up a pod's volumes on its host, keeps those that show API objects up to date,
 // and removes them after the pod's end.
 //
-// Package render decides purely what a volume holds; this package fetches the objects, mounts, and
-// writes. The layout is the kubelet's:
+// The pure package render computes the content of a volume; this package fetches the objects, mounts,
+// and writes. The layout is the kubelet's:
 //
 //	<root>/pods/<uid>/                                    0750
 //	    volumes/kubernetes.io~configmap/<name>            on disk

@@ -17,8 +17,8 @@ import (
 // maxEnvFile is the greatest size of a file with environment variables, in bytes.
 const maxEnvFile = 1 << 20
 
-// EnvFile reads a file in a volume of the pod, from which a container's environment is set. What
-// containers wrote there is not trusted: no link may lead out of the volume, and only a regular
+// EnvFile reads a file in a volume of the pod that sets a container's environment. It does not trust
+// the content of the volume, which containers may have written: no link may lead out of the volume, and only a regular
 // file is read. Like a subPath, the checked file is bind mounted where no container can change it,
 // so that exactly this file is read, whatever changes meanwhile.
 func (m *Manager) EnvFile(ctx context.Context, uid types.UID, volume, file string) ([]byte, error) {

@@ -65,7 +65,7 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) (map[string]Mount, err
 	return m.publish(p.UID, ps), nil
 }
 
-// setUpState is what is known of the host before a volume is set up.
+// setUpState is the state of the host before a volume is set up.
 type setUpState struct {
 	mounted map[string]bool // mount points in the pod directory
 	fresh   bool            // nothing of this pod can exist yet
@@ -99,7 +99,7 @@ func driverError(driver string) error {
 	return fmt.Errorf("kubernetes.io/csi: driver name %s not found in the list of registered CSI drivers: this node does not support CSI volumes", driver)
 }
 
-// mountPoints lists what is mounted for the pod. It asks the host each time, as the host may have
+// mountPoints lists the mounts of the pod. It asks the host each time, because the host may have
 // rebooted while this process ran.
 func (m *Manager) mountPoints(ctx context.Context, uid types.UID, ps *podState) (map[string]bool, error) {
 	points := map[string]bool{}

@@ -22,7 +22,7 @@ import (
 // is vm.SubPath, or the expanded SubPathExpr. Missing directories are created with the volume's own
 // mode.
 //
-// Each start of a container calls it again and gets what the path leads to at that time. The mounts
+// Each start of a container calls it again, and gets the file that the path leads to at that time. The mounts
 // belong to the pod and go with Release.
 //
 // Errors are the kubelet's and reveal nothing of the host's file system.

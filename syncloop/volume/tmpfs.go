@@ -34,7 +34,7 @@ func (m *Manager) mountTmpfs(ctx context.Context, dir string, size int64, mode s
 }
 
 // memorySize is the size of a memory-backed volume in bytes: the least of the node's allocatable
-// memory, the pod's memory limit and the volume's own limit; 0 if none is known.
+// memory, the pod's memory limit and the volume's own limit; 0 if none is set.
 func (m *Manager) memorySize(p *v1.Pod, limit *resource.Quantity) int64 {
 	allocatable := m.cfg.Allocatable()
 	size := allocatable.Memory().Value()

@@ -1,4 +1,4 @@
-// Package evictionpolicy decides what a host is short of, and which pods to evict. The package is
+// Package evictionpolicy decides which resources a host is short of, and which pods to evict. The package is
 // pure: its decisions depend on the measurements, its previous state and the time.
 package evictionpolicy
 
@@ -19,8 +19,8 @@ type Observation struct{ Available, Capacity int64 }
 // threshold.
 type Observations map[pod.Signal]Observation
 
-// State is what one look passes to the next. The zero State is that of a node that has never
-// looked.
+// State carries the results of one measurement to the next. The zero State is that of a node that has
+// not measured yet.
 type State struct {
 	// since is when each threshold, by its index in the list, was first seen to be met; met holds
 	// those whose grace period was over.
@@ -61,7 +61,7 @@ func Step(old State, thresholds []pod.Threshold, seen Observations, now time.Tim
 		}
 	}
 	for c, at := range next.seen {
-		// A condition whose cause is seen now is True whatever the transition period.
+		// A condition whose cause is present now is True, regardless of the transition period.
 		if at.Equal(now) || now.Sub(at) < transition {
 			r.Conditions = append(r.Conditions, c)
 		}

@@ -1,7 +1,7 @@
-// Package gcpolicy decides what on a host is garbage. The package is pure: its input is everything
-// that was seen, its output what may go; it removes nothing.
+// Package gcpolicy decides what on a host is garbage. The package is pure: its input are all
+// lists of the host and the runtime, its output the objects to remove; it removes nothing.
 //
-// Two rules come first. What is not ours is never chosen: a sandbox or container without our stamp,
+// Two rules come first. A foreign object is never chosen: a sandbox or container without our stamp,
 // and a directory, link or cgroup of a pod without our record. What may be alive is never chosen:
 // what runs, what belongs to a pod that the loop knows (except its surplus dead containers and
 // sandboxes), and anything of an unknown pod before every source of pods has been seen.
@@ -57,7 +57,7 @@ type Cgroup struct {
 	UID  types.UID
 }
 
-// Input is everything that was seen. Records and Lived were read first, then the files on the host,
+// Input has all lists. The sweeper reads Records and Lived first, then the files on the host,
 // then the runtime, then Known. In this order, nothing that a worker was just creating is missing
 // from a later list.
 type Input struct {
@@ -226,7 +226,7 @@ func sandboxes(in Input, going []Container) []Sandbox {
 	return list
 }
 
-// onHost chooses what a pod left on the host. If anything of the pod stays in the runtime,
+// onHost chooses the remains of a pod on the host. If anything of the pod stays in the runtime,
 // everything stays except the log links of removed containers.
 func onHost(in Input, out *Removals) {
 	goes := map[string]bool{}

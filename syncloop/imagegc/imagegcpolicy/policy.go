@@ -1,5 +1,5 @@
 // Package imagegcpolicy decides which images may be removed, and in which order. The package is pure:
-// it decides on what was seen, and on nothing else.
+// it decides only on the observed images and pods that it gets as arguments.
 package imagegcpolicy
 
 import (
@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Record is what is known of one image.
+// Record has the observations of one image.
 type Record struct {
 	FirstSeen time.Time
 	LastUsed  time.Time // zero: never since FirstSeen

@@ -15,7 +15,7 @@ import (
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
 )
 
-// cacheKey is what a cached answer applies to: an image, a registry, or allImages.
+// cacheKey is the scope of a cached answer: an image, a registry, or allImages.
 type cacheKey struct{ what, scope string }
 
 // allImages cannot be the name of an image.

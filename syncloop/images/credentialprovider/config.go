@@ -186,7 +186,7 @@ func validate(all []kubeletconfig.CredentialProvider) field.ErrorList {
 	return errs
 }
 
-// plainName says what is wrong with a program's name; empty: nothing.
+// plainName returns why a program's name is invalid, or "" if it is valid.
 func plainName(name string) string {
 	switch {
 	case name == "":

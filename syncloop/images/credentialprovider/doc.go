@@ -137,7 +137,7 @@ func (s *Set) question(ctx context.Context, t *kubeletconfig.ServiceAccountToken
 	return q, &images.AccountID{Namespace: p.Namespace, Name: name, UID: account.UID}, true, nil
 }
 
-// patience bounds the retries while the API server forbids what a new pod needs: about 3 s.
+// patience bounds the retries while the API server forbids the token of a new pod: about 3 s.
 var patience = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 6}
 
 // onceAllowed retries while the API server forbids the request. The Node authorizer learns which

@@ -17,8 +17,8 @@ import (
 const MaxBytes = 10 << 20
 
 // Decode makes the pods of one manifest in YAML or JSON: a Pod, or, from a URL, also a PodList. One
-// unusable pod makes the whole manifest unusable, as half of a list is not what its author wanted.
-// warnings concern a manifest that is used.
+// unusable pod makes the whole manifest unusable, because its author did not intend half of a list.
+// A manifest with warnings is used.
 func Decode(data []byte, from Origin) (pods []*v1.Pod, warnings []string, err error) {
 	if rest, more := firstDocument(data); more {
 		data = rest

@@ -4,8 +4,9 @@
 //
 //	Decode ──► read ──► identify ──► setDefaults ──► references, validate ──► pods
 //
-// decode.go reads, identity.go gives a pod its name and UID, defaults.go fills in what the API
-// server would, validate.go and references.go refuse what a node cannot run without the API server.
+// decode.go reads, identity.go gives a pod its name and UID, defaults.go sets the defaults
+// that the API server would set, validate.go and references.go refuse pods that a node cannot run
+// without the API server.
 package manifest
 
 // Origin is where a manifest was read from.

@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// validate lists errors that would keep the pod from running, or would run something other than
-// what was meant. The API server applies all its rules to the mirror pod; the pod has to run
+// validate lists errors that would keep the pod from running, or would run something that the
+// author did not intend. The API server applies all its rules to the mirror pod; the pod has to run
 // without them.
 func validate(p *v1.Pod) field.ErrorList {
 	meta, spec, s := field.NewPath("metadata"), field.NewPath("spec"), &p.Spec
