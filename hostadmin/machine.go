@@ -57,7 +57,6 @@ type SSH struct {
 
 const (
 	dialTime    = 10 * time.Second // for the TCP connection
-	loginTime   = 15 * time.Second // for the login
 	installTime = 30 * time.Second // for the script
 	rootDir     = "/var/lib/kubelet"
 )
@@ -246,28 +245,5 @@ func (w *way) dial(ctx context.Context, network, address string) (net.Conn, erro
 
 func loginTo(ctx context.Context, target *endpoint.Target, keys []string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*ssh.Client, error) {
 	target.IdentityFiles = append(target.IdentityFiles, keys...)
-	auth, err := target.Client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer auth.Close()
-	conn, err := dial(ctx, "tcp", target.Address)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, loginTime)
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	c, channels, requests, err := ssh.NewClientConn(conn, target.HostKeyName, auth.Config)
-	if !stop() {
-		if err == nil {
-			c.Close()
-		}
-		return nil, fmt.Errorf("login to %s: no answer within %s", target.Address, loginTime)
-	}
-	if err != nil {
-		conn.Close()
-		return nil, auth.Explain(err)
-	}
-	return ssh.NewClient(c, channels, requests), nil
+	return target.Login(ctx, dial)
 }
