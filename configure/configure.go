@@ -27,7 +27,9 @@ import (
 
 // Request is one run of "bowline configure".
 type Request struct {
-	Login, Socket, KeyFile, Name, Dir string
+	Login, Socket, Name, Dir string
+	// KeyFile is the private key to log in with. Empty: the user's own login, which Run finds.
+	KeyFile string
 
 	Options endpoint.Options
 	target  *endpoint.Target
@@ -40,6 +42,7 @@ type Request struct {
 // Result is what a run wrote.
 type Result struct {
 	File  string    // the configuration
+	Login string    // what the configuration logs in with
 	Until time.Time // end of the node's credential
 }
 
@@ -49,11 +52,13 @@ func (n *Request) Validate() (err error) {
 	if faults := validation.IsDNS1123Subdomain(n.Name); len(faults) > 0 {
 		return fmt.Errorf("--node-name %q: %s", n.Name, faults[0])
 	}
-	if n.KeyFile, err = filepath.Abs(n.KeyFile); err != nil {
-		return err
-	}
-	if _, err := os.Stat(n.KeyFile); err != nil {
-		return fmt.Errorf("--identity-file: %w", err)
+	if n.KeyFile != "" {
+		if n.KeyFile, err = filepath.Abs(n.KeyFile); err != nil {
+			return err
+		}
+		if _, err := os.Stat(n.KeyFile); err != nil {
+			return fmt.Errorf("--identity-file: %w", err)
+		}
 	}
 	for _, key := range n.Options.HostKeys {
 		if err := endpoint.CheckHostKey(key); err != nil {
@@ -75,6 +80,11 @@ func (n *Request) Run(ctx context.Context) (*Result, error) {
 	keys, err := n.hostKeys(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if n.KeyFile == "" {
+		if err := n.ownLogin(ctx, keys); err != nil {
+			return nil, err
+		}
 	}
 	admin, err := n.Admin()
 	if err != nil {
@@ -107,7 +117,11 @@ func (n *Request) Run(ctx context.Context) (*Result, error) {
 	if _, err := config.Load(file); err != nil {
 		return nil, err
 	}
-	return &Result{file, issued.Until}, nil
+	login := "the key " + n.KeyFile
+	if n.KeyFile == "" {
+		login = "the ssh-agent at " + n.Options.Credentials.AgentSocket + ", which must keep running"
+	}
+	return &Result{file, login, issued.Until}, nil
 }
 
 // clientCAName is the file with the CA of the clients that call the node's API.
@@ -145,13 +159,60 @@ func (n *Request) hostKeys(ctx context.Context) ([]string, error) {
 	return lines, nil
 }
 
+// ownLogin finds what the user's own ssh would log in with, and the host accepts: a key in ~/.ssh, or
+// else the ssh-agent. The key comes first, because "bowline run" may outlive the agent.
+func (n *Request) ownLogin(ctx context.Context, hostKeys []string) error {
+	own := sshlogin.Own(ctx)
+	var tries []endpoint.Credentials
+	for _, file := range own.Keys {
+		tries = append(tries, endpoint.Credentials{KeyFile: file})
+	}
+	if own.Agent != "" {
+		tries = append(tries, endpoint.Credentials{AgentSocket: own.Agent})
+	}
+	for _, credentials := range tries {
+		err := n.accepted(ctx, credentials, hostKeys)
+		var refused *endpoint.AuthError
+		switch {
+		case err == nil:
+			n.KeyFile, n.Options.Credentials = credentials.KeyFile, credentials
+			return nil
+		case !errors.As(err, &refused):
+			return err
+		}
+	}
+	if len(tries) == 0 {
+		return hint.Add(errors.New("no key to log in with: there is none in ~/.ssh without a passphrase, and no ssh-agent has one"), "name one with --identity-file")
+	}
+	return hint.Add(fmt.Errorf("%s refuses your keys in ~/.ssh and your ssh-agent", n.target), "add one of them to its authorized_keys, or name another with --identity-file")
+}
+
+// accepted logs in once.
+func (n *Request) accepted(ctx context.Context, credentials endpoint.Credentials, hostKeys []string) error {
+	target, err := endpoint.Resolve(n.endpoint(), endpoint.Options{Credentials: credentials, HostKeys: hostKeys})
+	if err != nil {
+		return err
+	}
+	client, err := target.Login(ctx, (&net.Dialer{Timeout: dialTime}).DialContext)
+	if err != nil {
+		return err
+	}
+	return client.Close()
+}
+
+// dialTime bounds the TCP connection of a login.
+const dialTime = 10 * time.Second
+
 // yaml returns the configuration file. It contains only what is set, in reading order.
 func (n *Request) yaml(keys []string, issued *nodecert.Issued) ([]byte, error) {
 	type object = map[string]any
-	machine := object{
-		"nodeName": n.Name, "kubeconfig": n.Name + ".kubeconfig", "endpoint": n.endpoint(),
-		"ssh": object{"identityFile": n.KeyFile, "hostKeys": keys},
+	login := object{"hostKeys": keys}
+	if n.KeyFile != "" {
+		login["identityFile"] = n.KeyFile
+	} else {
+		login["agentSocket"] = n.Options.Credentials.AgentSocket
 	}
+	machine := object{"nodeName": n.Name, "kubeconfig": n.Name + ".kubeconfig", "endpoint": n.endpoint(), "ssh": login}
 	if len(issued.ClientCA) > 0 {
 		machine["authentication"] = object{"x509": object{"clientCAFile": clientCAName}}
 	}

@@ -41,20 +41,20 @@ certificate signing requests; it is used once and not stored.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(out, "Wrote %s. The node's credential is valid until %s.\nNext: bowline run --config %s\n", done.File, done.Until.Format("2006-01-02"), done.File)
+			_, err = fmt.Fprintf(out, "Wrote %s. Bowline will log in with %s. The node's credential is valid until %s.\nNext: bowline run --config %s\n", done.File, done.Login, done.Until.Format("2006-01-02"), done.File)
 			return err
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&n.Login, "ssh", "", "the machine, user@host[:port]")
 	f.StringVar(&n.Socket, "socket", "/run/containerd/containerd.sock", "the socket of the host's CRI runtime; /run/crio/crio.sock with CRI-O")
-	f.StringVar(&n.KeyFile, "identity-file", "", "the private key to log in with")
+	f.StringVar(&n.KeyFile, "identity-file", "", "the private key to log in with (default: the first in ~/.ssh that the host accepts, else your ssh-agent)")
 	f.StringArrayVar(&n.Options.KnownHosts, "known-hosts", nil, "a known_hosts file that has the host's key; may be repeated")
 	f.StringArrayVar(&n.Options.HostKeys, "host-key", nil, "a host key of the host, \"ssh-ed25519 AAAA…\" or SHA256:…; may be repeated")
 	f.StringVar(&n.Name, "node-name", "", "the name of the node")
 	f.StringVar(&kubeconfig, "kubeconfig", "", "a kubeconfig with the right to approve certificates (default: as kubectl finds it)")
 	f.StringVar(&n.Dir, "out", "", "the directory to make")
-	for _, required := range []string{"ssh", "identity-file", "node-name", "out"} {
+	for _, required := range []string{"ssh", "node-name", "out"} {
 		_ = c.MarkFlagRequired(required) // the flags are defined above
 	}
 	return c

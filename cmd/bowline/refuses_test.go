@@ -54,7 +54,7 @@ func TestPrepareAndReleaseRefuse(t *testing.T) {
 		return append([]string{"--ssh", "root@10.0.0.7", "--identity-file", key, "--node-name", "n", "--out", t.TempDir()}, args...)
 	}
 	refuses(t, configureCommand, map[string][]string{
-		"give --identity-file":        {},
+		"give --node-name":            {},
 		"--node-name":                 with("--node-name", "No"),
 		"--identity-file":             with("--identity-file", key+".not"),
 		"--host-key":                  with("--host-key", "x"),

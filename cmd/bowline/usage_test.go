@@ -127,7 +127,7 @@ func TestWrongArguments(t *testing.T) {
 		"host add box-1":           "give --ssh: ",
 		"host add --ssh root@h":    "give NAME: ",
 		"host check":               "give ENDPOINT or NAME: ",
-		"configure":                "give --identity-file, --node-name, --out and --ssh: ",
+		"configure":                "give --node-name, --out and --ssh: ",
 		"why pod":                  "give NAME: ",
 		"top now":                  `unexpected argument "now"`,
 		"host remove box-1 box-2":  `unexpected argument "box-2"`,
