@@ -45,7 +45,7 @@ runs. The command
 If a step fails, fix what it reports and run the command again: it continues from there.
 With -v=4 each login is logged, with the keys that were offered.`,
 		Example: `  bowline host add box-1 --ssh root@10.0.0.7
-  bowline host add box-1 --ssh bowline@10.0.0.7:2222 --label example.com/gpu=true \
+  bowline host add box-1 --ssh bowline@10.0.0.7:2222 --label example.com/rack=r1 \
     --taint example.com/lent=true:NoSchedule --from 192.0.2.10`,
 		Args: arguments("NAME"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
