@@ -1,9 +1,11 @@
 package pod
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -34,6 +36,25 @@ func Printable(text string) string {
 		text = text[size:]
 	}
 	return b.String()
+}
+
+// PrintableJSON escapes the unprintable characters of valid JSON as \uXXXX, except for line breaks,
+// which JSON has only between its tokens. encoding/json escapes neither DEL, C1 controls nor the
+// characters that change the direction of text. The value stays the same.
+func PrintableJSON(text []byte) []byte {
+	var out []byte
+	for _, r := range string(text) {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
 }
 
 // PrintableLines is Printable for each line of text.

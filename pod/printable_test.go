@@ -1,12 +1,16 @@
 package pod
 
 import (
+	"bytes"
+	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -43,6 +47,27 @@ func FuzzPrintable(f *testing.F) {
 		}
 		if again := Printable(got); again != got {
 			t.Errorf("%q is %q, and that is %q", s, got, again)
+		}
+	})
+}
+
+// FuzzPrintableJSON: any text in JSON is printed as text only, and stays the same for a program.
+func FuzzPrintableJSON(f *testing.F) {
+	for _, s := range []string{"", "größer", "\x1b[31m", "\u009b2J", "\u202e\u2066", "\x7f", "\U000e0041", "\u2028\r\n\t", `\u009b"`, "\xff"} {
+		f.Add(s)
+	}
+	corpus.Add(f)
+	f.Fuzz(func(t *testing.T, s string) {
+		plain, err := json.MarshalIndent(map[string]any{s: []string{s}}, "", "  ")
+		testutil.Must(t, err)
+		got := PrintableJSON(plain)
+		if !utf8.Valid(got) || bytes.IndexFunc(got, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) >= 0 {
+			t.Errorf("%q is %q", s, got)
+		}
+		var before, after any
+		testutil.Must(t, json.Unmarshal(plain, &before))
+		if err := json.Unmarshal(got, &after); err != nil || !reflect.DeepEqual(before, after) {
+			t.Errorf("%q is %q: %v, want the value %q", s, got, err, before)
 		}
 	})
 }

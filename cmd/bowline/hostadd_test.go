@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -144,6 +145,16 @@ func TestHostCommands(t *testing.T) {
 	out, err = command(t, with("host", "list", "-o", "json")...)
 	if bad := json.Unmarshal([]byte(out), &list); bad != nil || err != nil || len(list.Items) != 1 || list.Items[0].Name != "box-1" {
 		t.Errorf("list -o json: %q, %v", out, err)
+	}
+	var shown v1alpha1.HostList
+	hostile := "left \u009b2J \u202egnp.exe\u2066 \x7f \U000e0041 größer 日本"
+	a.hosts["box-1"].Status.LastError = hostile
+	out, err = command(t, with("host", "list", "-o", "json")...)
+	if strings.ContainsFunc(out, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) || !strings.Contains(out, "größer 日本") {
+		t.Errorf("list -o json prints what a terminal obeys: %q, %v", out, err)
+	}
+	if bad := json.Unmarshal([]byte(out), &shown); bad != nil || shown.Items[0].Status.LastError != hostile {
+		t.Errorf("list -o json: the text is %q, %v", shown.Items[0].Status.LastError, bad)
 	}
 	out, err = command(t, with("top", "--once")...)
 	if err != nil || !strings.HasPrefix(out, "HOST ") || !strings.Contains(out, "\nbox-1   -") || strings.Contains(out, "\x1b") {

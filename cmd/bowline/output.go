@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // completionTime bounds the request for object names in shell completion.
@@ -59,9 +62,15 @@ func completeHosts(way *access) cobra.CompletionFunc {
 	}
 }
 
+// writeJSON writes an object for a program, or for a terminal: it may contain text of a host.
 func writeJSON(to io.Writer, object any) error {
-	encoder := json.NewEncoder(to)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(object)
+	if err := encoder.Encode(object); err != nil {
+		return err
+	}
+	_, err := to.Write(pod.PrintableJSON(text.Bytes()))
+	return err
 }
