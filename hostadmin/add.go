@@ -78,6 +78,13 @@ func (e *Editor) Add(ctx context.Context, r Request) error {
 		if r.Exposure != "" && r.Exposure != have.Spec.KubeletExposure {
 			e.step("Its kubeletExposure stays %s; use kubectl edit host %s to change it.", have.Spec.KubeletExposure, r.Name)
 		}
+		if r.LinkGrace != nil && (have.Spec.LinkGrace == nil || *r.LinkGrace != *have.Spec.LinkGrace) {
+			stays := "the default"
+			if have.Spec.LinkGrace != nil {
+				stays = have.Spec.LinkGrace.Duration.String()
+			}
+			e.step("Its linkGrace stays %s; use kubectl edit host %s to change it.", stays, r.Name)
+		}
 		if way, want := jumpsOf(have), r.wanted(); len(want) > 0 && !slices.Equal(way, want) {
 			e.step("Its jumps stay unchanged (%s); use kubectl edit host %s to change them and their host keys.", cmp.Or(strings.Join(way, ", "), "none"), r.Name)
 		}

@@ -121,6 +121,37 @@ func testAddExposed(t *testing.T, w *world) {
 	}
 }
 
+// TestAddLinkGrace: the Host gets the time that the user sets, and by default none. A second call
+// does not change the existing Host.
+func TestAddLinkGrace(t *testing.T) { inWorld(t, testAddLinkGrace) }
+
+func testAddLinkGrace(t *testing.T, w *world) {
+	if h := (&Request{}).host("ssh://root@h/s", nil); h.Spec.LinkGrace != nil {
+		t.Errorf("by default the Host has %v", h.Spec.LinkGrace)
+	}
+	w.answers = []bool{true, true}
+	r := request()
+	r.LinkGrace = &metav1.Duration{Duration: 10 * time.Minute}
+	if err := w.Add(w.ctx(), r); err != nil {
+		t.Fatalf("%v\n%s", err, w.said.String())
+	}
+	if g := w.hosts.byName["box-1"].Spec.LinkGrace; g == nil || g.Duration != 10*time.Minute {
+		t.Errorf("the Host has %v", g)
+	}
+	w.said.Reset()
+	if err := w.Add(w.ctx(), r); err != nil || strings.Contains(w.said.String(), "linkGrace") {
+		t.Errorf("with the same: %v\n%s", err, w.said.String())
+	}
+	r.LinkGrace = &metav1.Duration{Duration: time.Hour}
+	if err := w.Add(w.ctx(), r); err != nil || !strings.Contains(w.said.String(), "Its linkGrace stays 10m0s; use kubectl edit host box-1 to change it.") {
+		t.Errorf("with another: %v\n%s", err, w.said.String())
+	}
+	w.hosts.byName["box-1"].Spec.LinkGrace = nil
+	if err := w.Add(w.ctx(), r); err != nil || !strings.Contains(w.said.String(), "Its linkGrace stays the default; ") {
+		t.Errorf("of a Host with the default: %v\n%s", err, w.said.String())
+	}
+}
+
 // TestAddContinues: after each failed step the next attempt continues, above all with the same
 // key.
 func TestAddContinues(t *testing.T) { inWorld(t, testAddContinues) }

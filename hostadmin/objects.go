@@ -33,7 +33,7 @@ func (r *Request) host(endpoint string, hostKeys []string) *v1alpha1.Host {
 	h.APIVersion, h.Kind = v1alpha1.GroupVersion.String(), "Host"
 	h.Spec = v1alpha1.HostSpec{
 		Endpoint: endpoint, CredentialsSecretRef: &v1alpha1.SecretRef{Name: r.Name}, HostKeys: hostKeys,
-		Labels: r.Labels, Taints: r.Taints, KubeletExposure: r.Exposure,
+		Labels: r.Labels, Taints: r.Taints, KubeletExposure: r.Exposure, LinkGrace: r.LinkGrace,
 	}
 	for _, j := range r.jumps {
 		if h.Spec.SSH == nil {

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
@@ -27,6 +29,8 @@ type Request struct {
 	Taints    []v1.Taint
 	// Exposure is the Host's kubeletExposure; empty means process.
 	Exposure v1alpha1.KubeletExposure
+	// LinkGrace is the Host's linkGrace; nil means the default.
+	LinkGrace *metav1.Duration
 	// HostKeys are the given pins. Only presented keys among them are trusted, without a question.
 	// If empty, the user is shown the keys and asked.
 	HostKeys []string
@@ -140,6 +144,9 @@ func (r *Request) check() (endpoint.URL, error) {
 	}
 	if err := CheckExposure(r.Exposure); err != nil {
 		faults = append(faults, err)
+	}
+	if r.LinkGrace != nil && r.LinkGrace.Duration < time.Second {
+		fault("--link-grace %s: at least 1s", r.LinkGrace.Duration)
 	}
 	if strings.ContainsAny(r.From, "\"\\\n\r") {
 		fault("--from %q: use an address or a pattern of sshd's from= option, without quotes", r.From)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
@@ -25,7 +26,7 @@ func hostAddCommand() *cobra.Command {
 		identity, key  string
 		exposure       string
 		yes            bool
-		timeout        time.Duration
+		grace, timeout time.Duration
 	)
 	c := &cobra.Command{
 		Use:   "add NAME --ssh USER@HOST[:PORT]",
@@ -50,6 +51,9 @@ With -v=4 each login is logged, with the keys that were offered.`,
 		Args: arguments("NAME"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			r.Name, r.Exposure = args[0], v1alpha1.KubeletExposure(exposure)
+			if c.Flags().Changed("link-grace") {
+				r.LinkGrace = &metav1.Duration{Duration: grace}
+			}
 			if r.Labels, err = hostadmin.ParseLabels(labels); err != nil {
 				return err
 			}
@@ -98,6 +102,7 @@ With -v=4 each login is logged, with the keys that were offered.`,
 	f.StringArrayVar(&labels, "label", nil, "a label of the node, KEY=VALUE; may be repeated")
 	f.StringArrayVar(&taints, "taint", nil, "a taint of the node, KEY=VALUE:EFFECT; may be repeated")
 	exposureFlag(c, &exposure)
+	f.DurationVar(&grace, "link-grace", 0, "how long the link may be down before the node turns NotReady (default: 40s)")
 	f.StringVarP(&identity, "identity-file", "i", "", "your own private key, to add the line to authorized_keys (default: your ssh-agent and ~/.ssh)")
 	f.StringVar(&key, "key", "", "the private key with which Bowline logs in (default: a new one)")
 	f.StringVar(&r.From, "from", "", "the address from which Bowline connects; the key is restricted to it")

@@ -188,6 +188,8 @@ func TestHostCommandsRefuse(t *testing.T) {
 		{[]string{"host", "add", "box-1", "--ssh", "h"}, "root@h"},
 		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--label", "x"}, "KEY=VALUE"},
 		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--taint", "x"}, "KEY=VALUE:EFFECT"},
+		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--link-grace", "500ms"}, "--link-grace 500ms: at least 1s"},
+		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--link-grace", "0"}, "--link-grace 0s: at least 1s"},
 		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--key", none}, "--key"},
 		{[]string{"host", "add", "box-1", "--ssh", "root@h", "-i", none}, "--identity-file"},
 		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--kubeconfig", none}, "kubeconfig"},
