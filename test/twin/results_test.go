@@ -93,6 +93,11 @@ func TestCausesAreNarrow(t *testing.T) {
 		{Scenario: "rejected-cpu", Where: "condition Ready", Other: "True"},
 		{Scenario: "rejected-cpu", Where: "status at the end: conditions[Ready].status", Kubelet: "(absent)", Other: "True"},
 		{Scenario: "rejected-cpu", Where: "status at the end: hostIP", Kubelet: "HOSTIP", Other: "(absent)"},
+		{Scenario: "rejected-cpu", Where: "status at the end: hostIP", Kubelet: "(absent)", Other: "192.0.2.1"},
+		{Scenario: "rejected-cpu", Where: "status at the end: startTime", Kubelet: "(absent)", Other: "TIME"},
+		{Scenario: "rejected-cpu", Where: "status at the end: allocatedResources.cpu", Kubelet: "(absent)", Other: "5"},
+		{Scenario: "rejected-os", Where: "status at the end: conditions[Ready].reason", Kubelet: "(absent)", Other: "PodSandboxNotReady"},
+		{Scenario: "rejected-os", Where: "status at the end: conditions[Ready].type", Kubelet: "(absent)", Other: "Initialized"},
 	} {
 		if why := Explain(causes, d, false); why != "" {
 			t.Errorf("%s is explained: %s", d, why)
