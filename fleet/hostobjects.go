@@ -28,6 +28,7 @@ import (
 	"github.com/bowline-k8s/bowline/kubeclient"
 	"github.com/bowline-k8s/bowline/node"
 	"github.com/bowline-k8s/bowline/pool"
+	"github.com/bowline-k8s/bowline/provider/api"
 	"github.com/bowline-k8s/bowline/release"
 	"github.com/bowline-k8s/bowline/syncloop/startlimiter"
 )
@@ -97,6 +98,7 @@ type Drivers struct {
 	// such host is managed.
 	recognize func(ctx context.Context, name string, machine v1alpha1.MachineStatus) error
 	openings  *startlimiter.Limiter // places of the hosts that are opening
+	strangers *api.Strangers        // callers of the nodes without an authorized request
 	// Flags are the flags of the process, which each node shows at /flagz.
 	Flags map[string]string
 
@@ -122,18 +124,25 @@ const (
 func NewDrivers() *Drivers { return newDrivers(openingsPerCPU * runtime.GOMAXPROCS(0)) }
 
 func newDrivers(openings int) *Drivers {
-	return &Drivers{byName: map[string]*driver{}, openings: startlimiter.New(openings, openingLease)}
+	return &Drivers{byName: map[string]*driver{}, openings: startlimiter.New(openings, openingLease), strangers: api.NewStrangers()}
 }
 
 // Manage runs the driver of one host, and tracks it.
 func (d *Drivers) Manage(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 	this := d.begin(cfg)
 	defer this.node.Store(nil)
-	n := node.Config{Host: cfg, Hook: hook, Openings: d.openings, Flags: d.Flags, Serving: func(n *node.Node) { this.node.Store(n) }}
+	n := d.config(cfg, hook)
+	n.Serving = func(n *node.Node) { this.node.Store(n) }
+	return withinBudget(ctx, cfg.Name, func(ctx context.Context) error { return node.Run(ctx, n) })
+}
+
+// config returns what the driver of a host needs, with what it shares with those of other hosts.
+func (d *Drivers) config(cfg *config.Host, hook host.Hook) node.Config {
+	n := node.Config{Host: cfg, Hook: hook, Openings: d.openings, Strangers: d.strangers, Flags: d.Flags}
 	if cfg.HostObject != "" {
 		n.Recognize = func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, cfg.HostObject, m) }
 	}
-	return withinBudget(ctx, cfg.Name, func(ctx context.Context) error { return node.Run(ctx, n) })
+	return n
 }
 
 func (d *Drivers) begin(cfg *config.Host) *driver {

@@ -42,3 +42,13 @@ func TestHostsOpenAFewAtATime(t *testing.T) {
 		}
 	}
 }
+
+// TestHostsShareTheBoundOnStrangers: the drivers of a process share one bound on unauthenticated
+// callers, so that a further host does not raise it.
+func TestHostsShareTheBoundOnStrangers(t *testing.T) {
+	d := NewDrivers()
+	one, other := d.config(&config.Host{Name: "one"}, nil), d.config(&config.Host{Name: "other"}, nil)
+	if one.Strangers == nil || one.Strangers != other.Strangers {
+		t.Errorf("the bounds are %p and %p", one.Strangers, other.Strangers)
+	}
+}

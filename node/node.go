@@ -33,6 +33,7 @@ import (
 	"github.com/bowline-k8s/bowline/ownership"
 	"github.com/bowline-k8s/bowline/procmem"
 	"github.com/bowline-k8s/bowline/provider"
+	"github.com/bowline-k8s/bowline/provider/api"
 	"github.com/bowline-k8s/bowline/provider/clusterwide"
 	"github.com/bowline-k8s/bowline/readiness"
 	"github.com/bowline-k8s/bowline/stats"
@@ -57,6 +58,9 @@ type Config struct {
 	Flags map[string]string
 	// Openings bounds how many hosts of the process open at the same time; nil: no bound.
 	Openings *startlimiter.Limiter
+	// Strangers bounds the unauthenticated callers of the nodes' APIs, for all hosts of the process
+	// together.
+	Strangers *api.Strangers
 	// Serving gets the node when it is about to serve. It may be nil.
 	Serving func(*Node)
 }
@@ -69,7 +73,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer func() { q.show(ctx, nil, false) }()
 	defer budget.From(ctx).Recover("the driver")
 	n := newNode(cfg.Host)
-	n.flags = cfg.Flags
+	n.flags, n.strangers = cfg.Flags, cfg.Strangers
 	var err error
 	if n.programs, err = credentialPrograms(n.cfg); err != nil {
 		return err
@@ -203,7 +207,9 @@ func (n *Node) reacquired() {
 type Node struct {
 	cfg   *config.Host
 	flags map[string]string // of the process
-	name  string
+	// strangers bounds unauthenticated callers, for all nodes of the process.
+	strangers *api.Strangers
+	name      string
 	// operations counts the calls to the host, once the node has a name.
 	operations atomic.Pointer[kubeletmetrics.Operations]
 	host       *connect.Host

@@ -37,7 +37,7 @@ func (n *Node) server(ctx context.Context, loop *loopHooks) (*api.Server, error)
 		return nil, err
 	}
 	return api.New(api.Config{
-		NodeName: n.name, Listener: n.listener, Certificate: certificate,
+		NodeName: n.name, Listener: n.listener, Strangers: n.strangers, Certificate: certificate,
 		Authenticator: authenticator, Authorizer: api.NewAuthorizer(n.authorization()),
 		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.Streams}, Logs: n.readLog,
 		SyncLoop: func() error { return n.loop.Healthy() },

@@ -21,6 +21,8 @@ var verbs = map[string]string{
 // false.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request, subresources []string) bool {
 	logger := klog.FromContext(r.Context())
+	r, done := admission(r)
+	defer done()
 	who, ok, err := s.cfg.Authenticator.AuthenticateRequest(r)
 	if err != nil || !ok {
 		if err != nil {

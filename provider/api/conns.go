@@ -2,9 +2,10 @@ package api
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -20,78 +21,91 @@ type bounds struct {
 }
 
 // defaultBounds: authenticating and authorizing a first request takes two reviews of up to 10 s. A
-// forward over SSH buffers up to 2 MiB of a connection that is not read. Strangers may send endless
-// headers, which take twenty times as much memory; a handshake and a first request take 4 KiB.
+// forward over SSH buffers up to 2 MiB of a connection that is not read. A handshake and a first
+// request take 4 KiB; Strangers has what they cost. A stranger may send as long a header as any
+// caller, because the API server sends a long command in the first request of a connection.
 var defaultBounds = bounds{total: 512, strangers: 64, sent: 512 << 10, strange: 30 * time.Second, answer: 30 * time.Second}
 
 // conns is a listener that counts its connections. A connection is a stranger until one of its
 // requests has been authorized. If there are too many strangers, the oldest one of the address with
 // the most of them is closed, so that a flood from one address does not cost callers from others.
 // If they have sent too much, the one that has sent the most is closed, of the address that has
-// sent the most.
+// sent the most. The same applies to the strangers of the process.
 type conns struct {
 	net.Listener
 	bounds bounds
+	all    *Strangers
 
-	mu        sync.Mutex
+	// all.mu guards the fields below.
 	open      int
 	strangers map[string][]*caller // by IP, oldest first
 	strange   int                  // number of strangers
 	sent      int                  // bytes that strangers have sent
 }
 
-func newConns(l net.Listener, b bounds) *conns {
-	return &conns{Listener: l, bounds: b, strangers: map[string][]*caller{}}
+func newConns(l net.Listener, b bounds, all *Strangers) *conns {
+	return &conns{Listener: l, bounds: b, all: all, strangers: map[string][]*caller{}}
 }
 
 // caller is a connection of conns.
 type caller struct {
 	net.Conn
-	of      *conns
-	from    string
-	timer   *time.Timer // closes it while it is a stranger
-	known   bool        // not a stranger; of.mu guards known, closed and sent
-	closed  bool
-	sent    int         // bytes, while it was a stranger
-	through atomic.Bool // known, for Read without the lock
+	of     *conns
+	from   string
+	number int         // in the order of the process's strangers
+	timer  *time.Timer // disconnects it while it is a stranger
+	// gone ends when it is disconnected as a stranger.
+	gone    context.Context
+	cancel  context.CancelFunc
+	through atomic.Bool // known, without the lock
+	// compressed: it may use HTTP/2, whose headers take more memory for their bytes. Only its reader
+	// uses it.
+	compressed bool
+
+	// of.all.mu guards the fields below.
+	known    bool // not a stranger, or not any more
+	closed   bool // its place is free
+	left     bool // the server has closed it
+	requests int  // that are being admitted
+	sent     int  // bytes, while it was a stranger
+	ending   int  // sent, from when it was disconnected as a stranger until it has ended
 }
 
 func (c *caller) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && !c.through.Load() {
-		if heaviest := c.of.count(c, n); heaviest != nil {
-			heaviest.Close()
+		if c.compressed {
+			c.count(2 * n)
+		} else {
+			c.count(n)
 		}
 	}
 	return n, err
 }
 
-// count adds n to what c has sent, and returns the stranger to close if that is too much.
-func (l *conns) count(c *caller, n int) (heaviest *caller) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// count counts n as sent by c, disconnects strangers until they have not sent too much, and waits
+// until those have ended.
+func (c *caller) count(n int) {
+	all := c.of.all
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	if c.known {
-		return nil
+		return
 	}
-	c.sent += n
-	l.sent += n
-	if l.sent <= l.bounds.sent {
-		return nil
-	}
-	most := -1
-	for _, of := range l.strangers {
-		sum, largest := 0, of[0]
-		for _, s := range of {
-			if sum += s.sent; s.sent > largest.sent {
-				largest = s
-			}
+	all.charge(c, n)
+	if over := all.excess(c.of); len(over) > 0 {
+		all.mu.Unlock()
+		for _, o := range over {
+			o.disconnect()
 		}
-		if sum > most {
-			most, heaviest = sum, largest
-		}
+		all.mu.Lock()
 	}
-	return heaviest
+	all.wait(c)
 }
+
+// disconnect closes the connection of a stranger that was removed. The server gets the error, and
+// closes the caller.
+func (c *caller) disconnect() { _ = c.Conn.Close() }
 
 // Accept accepts the next connection, and closes those above the total.
 func (l *conns) Accept() (net.Conn, error) {
@@ -100,93 +114,71 @@ func (l *conns) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c, evicted := l.take(raw)
-		if evicted != nil {
-			evicted.Close()
+		c, over := l.take(raw)
+		for _, o := range over {
+			o.disconnect()
 		}
-		if c != nil {
-			return c, nil
+		if c == nil {
+			raw.Close()
+			continue
 		}
-		raw.Close()
+		l.all.mu.Lock()
+		l.all.wait(c)
+		l.all.mu.Unlock()
+		return c, nil
 	}
 }
 
-// take makes a stranger of raw. It returns the stranger to close for it, if any, and a nil c if
-// there is no room.
-func (l *conns) take(raw net.Conn) (c, evicted *caller) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.strange >= l.bounds.strangers {
-		evicted = l.oldest()
-	}
-	if l.open >= l.bounds.total && evicted == nil {
+// take makes a stranger of raw. It removes the strangers whose place raw gets, and returns them to
+// be disconnected. c is nil if there is no room.
+func (l *conns) take(raw net.Conn) (c *caller, over []*caller) {
+	all := l.all
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	switch {
+	case l.strange >= l.bounds.strangers:
+		over = append(over, all.remove(all.oldest(l)))
+	case l.open >= l.bounds.total:
 		return nil, nil
+	case all.strange >= all.most:
+		over = append(over, all.remove(all.oldest(nil)))
 	}
 	c = &caller{Conn: raw, of: l, from: address(raw)}
-	c.timer = time.AfterFunc(l.bounds.strange, func() { l.expire(c) })
+	c.gone, c.cancel = context.WithCancel(context.Background())
+	c.timer = time.AfterFunc(l.bounds.strange, c.expire)
 	l.open++
-	l.strange++
-	l.strangers[c.from] = append(l.strangers[c.from], c)
-	return c, evicted
+	all.add(c)
+	return c, append(over, all.excess(l)...)
 }
 
-// oldest is the oldest stranger of the address with the most of them.
-func (l *conns) oldest() *caller {
-	var most []*caller
-	for _, of := range l.strangers {
-		if len(of) > len(most) {
-			most = of
-		}
-	}
-	if len(most) == 0 {
-		return nil
-	}
-	return most[0]
-}
-
-// expire closes c if it is still a stranger.
-func (l *conns) expire(c *caller) {
-	l.mu.Lock()
+// expire disconnects c if it is still a stranger.
+func (c *caller) expire() {
+	all := c.of.all
+	all.mu.Lock()
 	known := c.known
-	l.mu.Unlock()
 	if !known {
-		c.Close()
+		all.remove(c)
+	}
+	all.mu.Unlock()
+	if !known {
+		c.disconnect()
 	}
 }
 
-// forget makes c known. The caller holds l.mu.
-func (l *conns) forget(c *caller) {
-	if c.known {
-		return
-	}
-	c.known = true
-	c.through.Store(true)
-	c.timer.Stop()
-	l.strange--
-	l.sent -= c.sent
-	of := l.strangers[c.from]
-	for i := range of {
-		if of[i] == c {
-			of = append(of[:i:i], of[i+1:]...)
-			break
-		}
-	}
-	if len(of) == 0 {
-		delete(l.strangers, c.from)
-	} else {
-		l.strangers[c.from] = of
-	}
-}
-
-// Close closes the connection and frees its place.
+// Close closes the connection and frees its place. Only the server calls it.
 func (c *caller) Close() error {
-	c.of.mu.Lock()
-	if !c.closed {
+	all := c.of.all
+	all.mu.Lock()
+	if !c.known {
+		all.remove(c)
+	} else if !c.closed {
 		c.closed = true
 		c.of.open--
-		c.of.forget(c)
 	}
-	c.of.mu.Unlock()
+	c.left = true
+	all.end(c)
+	all.mu.Unlock()
+	c.cancel()
 	return c.Conn.Close()
 }
 
@@ -196,6 +188,14 @@ func address(c net.Conn) string {
 		return ip
 	}
 	return addr
+}
+
+// greeted notes whether the connection may use HTTP/2.
+func greeted(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	if c, ok := hello.Conn.(*caller); ok {
+		c.compressed = slices.Contains(hello.SupportedProtos, "h2")
+	}
+	return nil, nil // the server's own configuration
 }
 
 type callerKey struct{}
@@ -214,23 +214,43 @@ func withCaller(ctx context.Context, c net.Conn) context.Context {
 // welcome records that a request of this connection was authorized.
 func welcome(ctx context.Context) {
 	c, ok := ctx.Value(callerKey{}).(*caller)
-	if !ok {
+	if !ok || c.through.Load() {
 		return
 	}
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	c.of.forget(c)
+	c.of.all.mu.Lock()
+	defer c.of.all.mu.Unlock()
+	c.of.all.forget(c)
 }
 
 // stranger reports whether no request of this connection has been authorized yet.
 func stranger(ctx context.Context) bool {
 	c, ok := ctx.Value(callerKey{}).(*caller)
-	if !ok {
-		return false
+	return ok && !c.through.Load()
+}
+
+// admission begins to admit a request. If its caller is a stranger, the request counts as sent, and
+// its context ends when the caller is disconnected: net/http does not notice that while a body is
+// left. The caller of admission calls done at the end.
+func admission(r *http.Request) (_ *http.Request, done func()) {
+	c, ok := r.Context().Value(callerKey{}).(*caller)
+	if !ok || c.through.Load() {
+		return r, func() {}
 	}
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	return !c.known
+	all := c.of.all
+	all.mu.Lock()
+	c.requests++
+	all.mu.Unlock()
+	c.count(requestCost)
+	ctx, cancel := context.WithCancel(r.Context())
+	stop := context.AfterFunc(c.gone, cancel)
+	return r.WithContext(ctx), func() {
+		stop()
+		cancel()
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		c.requests--
+		all.end(c)
+	}
 }
 
 // prompt sets a deadline for each write of an answer, because a caller that does not read would

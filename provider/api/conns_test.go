@@ -70,10 +70,16 @@ func serve(t *testing.T, n *node, change func(*Server)) (*Server, *counted) {
 // dialFrom opens a TLS connection from the given loopback address.
 func dialFrom(t *testing.T, from string, l net.Listener) *tls.Conn {
 	t.Helper()
+	return dialAs(t, from, l, "http/1.1")
+}
+
+// dialAs is dialFrom with another protocol.
+func dialAs(t *testing.T, from string, l net.Listener, protocol string) *tls.Conn {
+	t.Helper()
 	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
 	raw, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
 	testutil.Must(t, err)
-	c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -83,8 +89,10 @@ func ask(c net.Conn, path string) (*http.Response, error) {
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: n1\r\nAuthorization: Bearer reader\r\n\r\n", path); err != nil {
 		return nil, err
 	}
-	return http.ReadResponse(bufio.NewReader(c), nil)
+	return answer(c)
 }
+
+func answer(c net.Conn) (*http.Response, error) { return http.ReadResponse(bufio.NewReader(c), nil) }
 
 // drip writes text again and again until a write fails.
 func drip(to io.Writer, text string) {

@@ -85,6 +85,8 @@ type Config struct {
 	NodeName string
 	// Listener is already bound, so that the node object can name its port.
 	Listener net.Listener
+	// Strangers bounds unauthenticated callers, at all nodes of the process together.
+	Strangers *Strangers
 	// Certificate is CertFiles or SelfSigned.
 	Certificate   func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Authenticator authenticator.Request
@@ -117,7 +119,7 @@ type Config struct {
 func (c *Config) validate() error {
 	var missing []string
 	for name, ok := range map[string]bool{
-		"NodeName": c.NodeName != "", "Listener": c.Listener != nil, "Certificate": c.Certificate != nil,
+		"NodeName": c.NodeName != "", "Listener": c.Listener != nil, "Strangers": c.Strangers != nil, "Certificate": c.Certificate != nil,
 		"Authenticator": c.Authenticator != nil, "Authorizer": c.Authorizer != nil, "Pods": c.Pods != nil,
 		"Streams": c.Streams != nil, "Logs": c.Logs != nil, "SyncLoop": c.SyncLoop != nil, "Configz": c.Configz != nil,
 		"Metrics": c.Metrics != nil, "ProbeMetrics": c.ProbeMetrics != nil, "SLIMetrics": c.SLIMetrics != nil, "Checked": c.Checked != nil, "Version": c.Version != nil, "Checkpoint": c.Checkpoint != nil, "Stats": c.Stats != nil,
@@ -178,8 +180,9 @@ func (s *Server) Run(ctx context.Context) error {
 	srv := &http.Server{
 		Handler: s.handler,
 		TLSConfig: &tls.Config{
-			MinVersion:     tls.VersionTLS12,
-			GetCertificate: s.cfg.Certificate,
+			MinVersion:         tls.VersionTLS12,
+			GetCertificate:     s.cfg.Certificate,
+			GetConfigForClient: greeted,
 			// A client may use a certificate or a token, so request a certificate, but do not
 			// require it.
 			ClientAuth: tls.RequestClientCert,
@@ -206,7 +209,7 @@ func (s *Server) Run(ctx context.Context) error {
 		<-ctx.Done()
 		srv.Close()
 	}()
-	err := srv.ServeTLS(newConns(s.cfg.Listener, s.bounds), "", "")
+	err := srv.ServeTLS(newConns(s.cfg.Listener, s.bounds, s.cfg.Strangers), "", "")
 	if ctx.Err() == nil {
 		return fmt.Errorf("kubelet API on %s: %w", s.cfg.Listener.Addr(), err)
 	}

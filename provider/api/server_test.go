@@ -147,7 +147,7 @@ func testServer(t *testing.T, n *node) *Server {
 	t.Cleanup(func() { l.Close() })
 	cert, err := SelfSigned("n1", []net.IP{net.IPv4(127, 0, 0, 1)})
 	testutil.Must(t, err)
-	s, err := New(Config{NodeName: "n1", Listener: l, Certificate: cert, Authenticator: n, Authorizer: n, Pods: n, Streams: n,
+	s, err := New(Config{NodeName: "n1", Listener: l, Strangers: NewStrangers(), Certificate: cert, Authenticator: n, Authorizer: n, Pods: n, Streams: n,
 		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() (map[string]any, error) {
 			return map[string]any{"kubeletconfig": map[string]int{"maxPods": 110}}, nil
 		}, Stats: n, Checked: func(string, error) {}, Checkpoint: n.checkpoint,
