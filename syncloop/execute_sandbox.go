@@ -70,6 +70,9 @@ func (j *job) runSandbox(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(j.observed.Sandboxes) >= spec.FullSandboxes {
+		spec.Bare(config)
+	}
 	// spec.Sandbox has computed the same DNS settings; the events about omitted entries are
 	// recorded here.
 	if _, warnings, err := spec.DNS(j.pod, m); err == nil {

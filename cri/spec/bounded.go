@@ -6,36 +6,38 @@ import (
 	"slices"
 )
 
-// Limits on a pod's own metadata on its sandbox and on each of its containers, in bytes. The
-// runtime repeats all of it in each list, whose size is limited: one pod must not fill it for the
-// whole node.
-const (
-	maxAnnotations = 32 << 10
-	maxLabels      = 16 << 10
-)
+// entryCost is what an entry of a map costs in a decoded reply of the runtime, in addition to its
+// bytes. Package cri counts it in the same way.
+const entryCost = 192
 
-// bounded returns a copy of m, without its largest entries if all together exceed max bytes.
+func entry(k, v string) int { return entryCost + len(k) + len(v) }
+
+// cost is the sum of the entries of m.
+func cost(m map[string]string) (n int) {
+	for k, v := range m {
+		n += entry(k, v)
+	}
+	return n
+}
+
+// bounded returns a copy of m, without its largest entries if all together cost more than max.
 func bounded(m map[string]string, max int) map[string]string {
 	out := maps.Clone(m)
 	if out == nil {
 		out = map[string]string{}
 	}
-	size := func(k string) int { return len(k) + len(out[k]) }
-	total := 0
-	for k := range out {
-		total += size(k)
-	}
+	total := cost(out)
 	if total <= max {
 		return out
 	}
 	keys := slices.SortedFunc(maps.Keys(out), func(a, b string) int {
-		return cmp.Or(cmp.Compare(size(b), size(a)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(entry(b, out[b]), entry(a, out[a])), cmp.Compare(a, b))
 	})
 	for _, k := range keys {
 		if total <= max {
 			break
 		}
-		total -= size(k)
+		total -= entry(k, out[k])
 		delete(out, k)
 	}
 	return out

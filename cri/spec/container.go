@@ -3,6 +3,7 @@ package spec
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -122,28 +123,22 @@ func containerLabels(p *v1.Pod, c *v1.Container, m Machine) map[string]string {
 // containerAnnotations returns the annotations that a later process needs to manage this instance
 // after the pod object has changed or is gone.
 func containerAnnotations(p *v1.Pod, c *v1.Container, in *ContainerInput) map[string]string {
-	out := map[string]string{
+	out := optional(p, c)
+	maps.Copy(out, map[string]string{
 		pod.AnnotationHash:              Hash(c),
 		pod.AnnotationImage:             c.Image,
 		pod.AnnotationRestartCount:      strconv.FormatUint(uint64(in.Attempt), 10),
 		pod.AnnotationCrashes:           strconv.FormatUint(uint64(in.Crashes), 10),
-		pod.AnnotationTerminationPath:   c.TerminationMessagePath,
 		pod.AnnotationTerminationPolicy: string(c.TerminationMessagePolicy),
 		pod.AnnotationSize:              mustJSON(pod.SizeOf(&p.Spec, c)),
-	}
+	})
 	if s := p.DeletionGracePeriodSeconds; s != nil {
 		out[pod.AnnotationPodDeletionGrace] = strconv.FormatInt(*s, 10)
 	}
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
 		out[pod.AnnotationPodGrace] = strconv.FormatInt(*s, 10)
 	}
-	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
-		out[pod.AnnotationPreStop] = mustJSON(c.Lifecycle.PreStop)
-	}
-	if len(c.Ports) > 0 {
-		out[pod.AnnotationPorts] = mustJSON(c.Ports)
-	}
-	return bounded(out, maxAnnotations)
+	return out
 }
 
 // mustJSON marshals API types, which never fails.

@@ -3,6 +3,7 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -65,15 +66,23 @@ func sandboxLabels(p *v1.Pod, m Machine) map[string]string {
 }
 
 // sandboxAnnotations returns the pod's own annotations, and those that a later process needs to
-// manage the pod.
+// manage the pod. A pod with so many containers that its allocation is too long goes without it: a resize is then
+// found only by the process that made the sandbox.
 func sandboxAnnotations(p *v1.Pod, m Machine) map[string]string {
-	out := bounded(p.Annotations, maxAnnotations)
-	out[pod.AnnotationAllocation] = pod.AllocationOf(p).String()
+	ours := map[string]string{}
+	if allocation := pod.AllocationOf(p).String(); len(allocation) <= maxAllocation {
+		ours[pod.AnnotationAllocation] = allocation
+	}
 	var users *pod.IDRange
 	if pod.HasUserNamespace(p) {
 		users = m.UserNamespace
 	}
-	out[pod.AnnotationUsers] = users.String()
+	ours[pod.AnnotationUsers] = users.String()
+	theirs := maps.Clone(p.Annotations)
+	delete(theirs, pod.AnnotationAllocation)
+	delete(theirs, pod.AnnotationUsers)
+	out := bounded(theirs, maxAnnotations-cost(ours))
+	maps.Copy(out, ours)
 	return out
 }
 
