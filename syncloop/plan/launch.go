@@ -48,6 +48,8 @@ func (d *decision) launch(c *v1.Container, prior *pod.Container, turn *bool, why
 	case *turn:
 		d.note(c.Name + " waits for its turn")
 		return
+	case d.crowded(c.Name):
+		return
 	}
 	*turn = true
 	d.begin(Operation{Kind: OpStart, Container: c.Name, ID: d.sandbox.ID, Attempt: d.nextAttempt(c.Name),

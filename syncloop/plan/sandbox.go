@@ -36,6 +36,9 @@ func (d *decision) ensureSandbox() {
 	case d.paused(SandboxKey):
 		d.note("the sandbox is tried again later" + because(d.ledger.Backoff(SandboxKey)))
 		return
+	case d.tooManySandboxes():
+		d.note("the new sandbox waits until the garbage collection has removed an old one")
+		return
 	case d.flaps():
 		d.note("the sandbox is replaced later: the last one lived for less than " + sandboxPause.String())
 		return
