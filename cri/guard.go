@@ -90,7 +90,7 @@ func (g *guard) Unmarshal(data mem.BufferSlice, v any) (err error) {
 
 func (g *guard) check(wire []byte, m proto.Message) error {
 	if !g.method.output {
-		if err := g.account.Check(g.method.size, int64(len(wire)), g.what()); err != nil {
+		if err := g.count(g.method.size, int64(len(wire))); err != nil {
 			return err
 		}
 	}
@@ -99,10 +99,23 @@ func (g *guard) check(wire []byte, m proto.Message) error {
 	if g.method.size != budget.ReplyBytes {
 		c.memory *= smallShare
 	}
-	if err := g.account.Check(budget.Items, c.items, g.what()); err != nil {
+	if err := g.count(budget.Items, c.items); err != nil {
 		return err
 	}
-	return g.account.Check(budget.Memory, c.memory, g.what())
+	return g.count(budget.Memory, c.memory)
+}
+
+// count compares n with a budget. A reply that is inflatable is refused beyond it; any other one ends
+// the driver.
+func (g *guard) count(k budget.Kind, n int64) error {
+	if g.method.inflatable && n > g.account.Limit(k) {
+		return g.exceeded(k)
+	}
+	return g.account.Check(k, n, g.what())
+}
+
+func (g *guard) exceeded(k budget.Kind) error {
+	return &budget.ExceededError{Kind: k, Limit: g.account.Limit(k), What: g.what()}
 }
 
 // refused returns an error if a reply exceeded the budget, or else nil. If a reply is too large,
@@ -111,10 +124,14 @@ func (g *guard) refused(err error) error {
 	if g.err != nil {
 		return g.err
 	}
-	if g.method.observed && g.tooLarge(err) {
+	switch {
+	case !g.method.observed || !g.tooLarge(err):
+		return nil
+	case g.method.inflatable:
+		return g.exceeded(g.method.size)
+	default:
 		return g.account.Exceed(g.method.size, g.what())
 	}
-	return nil
 }
 
 func (g *guard) tooLarge(err error) bool {

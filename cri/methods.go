@@ -19,6 +19,9 @@ type method struct {
 	health bool
 	// output: the reply carries the output of a pod's command.
 	output bool
+	// inflatable: a pod or its image can make the reply too large, whatever is bounded elsewhere. Such
+	// a reply is refused, and the host is not to blame.
+	inflatable bool
 }
 
 const (
@@ -38,7 +41,7 @@ var methods = func() map[string]method {
 	const runtime, image = "runtime.v1.RuntimeService", "runtime.v1.ImageService"
 	add(runtime, quick, "Version", "Status", "RuntimeConfig", "UpdateRuntimeConfig")
 	add(runtime, lookup, "PodSandboxStatus", "ListPodSandbox", "ContainerStatus", "ListContainers",
-		"ListContainerStats", "Exec", "Attach", "PortForward", "ReopenContainerLog")
+		"ListContainerStats", "ListPodSandboxStats", "Exec", "Attach", "PortForward", "ReopenContainerLog")
 	add(runtime, action, "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer",
 		"RemoveContainer", "UpdateContainerResources")
 	// Includes the network plugin and the first pull of the pause image.
@@ -61,14 +64,21 @@ var methods = func() map[string]method {
 	own("tasks.v1.Tasks/Delete", "ContainerdDeleteTask", action)
 	for full, e := range m {
 		switch e.name {
-		case "ListPodSandbox", "ListContainers", "ListContainerStats", "ListImages", "ContainerdList", "ContainerdSandboxes":
+		case "ListPodSandbox", "ListContainers", "ListContainerStats", "ContainerdSandboxes":
 			e.size, e.observed = budget.ReplyBytes, true
+		case "ListPodSandboxStats", // has everything that the other lists have, and the statistics
+			"ListImages",     // the names and users of any number of images
+			"ContainerdList": // the environment of each container
+			e.size, e.observed, e.inflatable = budget.ReplyBytes, true, true
 		case "Version", "Status", "RuntimeConfig":
 			e.size, e.observed, e.health = budget.StatusBytes, true, true
-		case "PodSandboxStatus", "ContainerStatus", "ImageStatus", "ImageFsInfo":
+		case "PodSandboxStatus", "ImageFsInfo":
 			e.size, e.observed = budget.StatusBytes, true
+		case "ContainerStatus", // an error that quotes a command; the groups of the image
+			"ImageStatus": // the names of the image and its user
+			e.size, e.observed, e.inflatable = budget.StatusBytes, true, true
 		case "GetContainerEvents": // each has the statuses of its pod
-			e.size = budget.StatusBytes
+			e.size, e.inflatable = budget.StatusBytes, true
 		case "Subscribe":
 			e.size = budget.LineBytes
 		case "ExecSync":

@@ -1,8 +1,12 @@
 package pleg
 
 import (
+	"errors"
 	"strings"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 )
@@ -44,6 +48,46 @@ func cut(message string) string {
 		return message
 	}
 	return strings.ToValidUTF8(message[:maxRuntimeMessage], "") + "..."
+}
+
+// shorten cuts the messages of a pod's containers to their share of spec.MaxMessages, if all together
+// are longer.
+func shorten(all []pod.Container) {
+	total := 0
+	for i := range all {
+		total += len(all[i].Message)
+	}
+	if total <= spec.MaxMessages {
+		return
+	}
+	share := spec.MaxMessages / len(all)
+	for i := range all {
+		if m := all[i].Message; len(m) > share {
+			all[i].Message = strings.Clone(strings.ToValidUTF8(m[:share], "")) // to free the rest
+		}
+	}
+}
+
+// tooLarge reports whether err is about a status that is too large to read.
+func tooLarge(err error) bool {
+	var e *budget.ExceededError
+	return errors.As(err, &e) && e.Kind != budget.OpenCalls
+}
+
+// unread is the status of a container whose own is too large to read. A container that was never
+// started properly has an error that quotes its command, and the list has everything else that is
+// needed to remove it. The end of one that has exited is unknown; a kubelet then reports the same.
+func unread(c *runtimeapi.Container) *runtimeapi.ContainerStatus {
+	st := &runtimeapi.ContainerStatus{Id: c.Id, Metadata: c.Metadata, State: c.State, CreatedAt: c.CreatedAt, Image: c.Image,
+		ImageRef: c.ImageRef, ImageId: c.ImageId, Labels: c.Labels, Annotations: c.Annotations}
+	if c.State != runtimeapi.ContainerState_CONTAINER_CREATED {
+		st.StartedAt = c.CreatedAt
+	}
+	if c.State == runtimeapi.ContainerState_CONTAINER_EXITED {
+		st.ExitCode, st.Reason = 137, "ContainerStatusUnknown"
+		st.Message = "The runtime's status of the container is too large to read"
+	}
+	return st
 }
 
 // ours reports whether labels carry our owner stamp, and a pod that an API server could have.

@@ -11,6 +11,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
@@ -180,5 +181,55 @@ func TestLongListsAreRelistedLessOften(t *testing.T) {
 	}
 	if got := g.pause(nil, time.Now()); got != 3*g.cfg.Relist {
 		t.Errorf("a list that failed changed the pause to %s", got)
+	}
+}
+
+// huge is a world in which the status of each container is too large.
+type huge struct{ *world }
+
+func (huge) ContainerStatus(context.Context, string) (*runtimeapi.ContainerStatus, error) {
+	return nil, fmt.Errorf("the call: %w", &budget.ExceededError{Kind: budget.StatusBytes})
+}
+
+// TestStatusThatIsTooLarge: a pod can make the runtime's status of its container too large to read.
+// The pod is seen all the same, so that it can be deleted, and nothing is said about the host.
+func TestStatusThatIsTooLarge(t *testing.T) {
+	w, a := newWorld(), budget.New(budget.Limits{})
+	w.add("u", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	w.add("v", "c", runtimeapi.ContainerState_CONTAINER_EXITED)
+	g, err := New(Config{Runtime: huge{w}, Files: w, Owner: "me", Budget: a, IsNotFound: func(err error) bool { return errors.Is(err, errNotFound) }})
+	testutil.Must(t, err)
+	testutil.Must(t, g.Relist(t.Context()))
+	u, v := g.Cache().Get("u"), g.Cache().Get("v")
+	if len(u.Containers) != 1 || u.Containers[0].State != pod.StateRunning || u.Containers[0].Name != "c" || a.Err() != nil {
+		t.Errorf("%+v, %v", u, a.Err())
+	}
+	if len(v.Containers) != 1 || v.Containers[0].State != pod.StateExited || v.Containers[0].ExitCode != 137 || v.Containers[0].Message == "" {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestKeptOfOnePod: what a pod's containers report about themselves is kept within the bound of one
+// pod: messages of all instances, and groups that an image adds.
+func TestKeptOfOnePod(t *testing.T) {
+	w := newWorld()
+	for i := range 20 {
+		w.add("u", fmt.Sprint("c", i), runtimeapi.ContainerState_CONTAINER_RUNNING)
+	}
+	h := hostile{w, func(st *runtimeapi.ContainerStatus) {
+		st.Message = strings.Repeat("ä", 4<<10)
+		st.User = &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{SupplementalGroups: make([]int64, 60_000)}}
+	}}
+	g := h.generator(t, nil)
+	testutil.Must(t, g.Relist(t.Context()))
+	o, total := g.Cache().Get("u"), 0
+	for i := range o.Containers {
+		total += len(o.Containers[i].Message)
+		if n := len(o.Containers[i].User.SupplementalGroups); n != spec.MaxGroups {
+			t.Errorf("%d groups", n)
+		}
+	}
+	if len(o.Containers) != 20 || total > spec.MaxMessages || total == 0 {
+		t.Errorf("%d containers, %d bytes of messages", len(o.Containers), total)
 	}
 }

@@ -3,6 +3,7 @@ package pleg
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 )
@@ -206,6 +208,9 @@ func (g *Generator) containers(ctx context.Context, l *listed, old pod.Observed,
 		if g.cfg.IsNotFound(err) {
 			continue
 		}
+		if tooLarge(err) {
+			st, err = unread(c), nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("status of container %s: %w", c.Id, err)
 		}
@@ -221,6 +226,7 @@ func (g *Generator) containers(ctx context.Context, l *listed, old pod.Observed,
 		}
 		return a.CreatedAt.After(b.CreatedAt)
 	})
+	shorten(all)
 	return all, nil
 }
 
@@ -282,7 +288,7 @@ func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatu
 		c.Image = st.GetImage().GetImage()
 	}
 	if u := st.GetUser().GetLinux(); u != nil {
-		c.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}
+		c.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: slices.Clone(u.SupplementalGroups[:min(len(u.SupplementalGroups), spec.MaxGroups)])}
 	}
 	if c.State == pod.StateExited {
 		c.Message = cut(g.terminationMessage(ctx, st))
