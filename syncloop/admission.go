@@ -118,9 +118,7 @@ func (w *worker) admit(in *plan.Input) {
 	if w.answer.Waits {
 		in.Hold = "the preempted pods have not stopped yet"
 	}
-	if w.loop.cfg.Policy != (admit.Policy{}) {
-		w.refuseEphemeral(in.Observed)
-	}
+	w.refuseEphemeral(in.Observed)
 	in.Terminate, in.Pod = w.term, w.allowed()
 }
 
@@ -170,8 +168,8 @@ func (l *Loop) Active() []*v1.Pod {
 	})
 }
 
-// refuseEphemeral records the ephemeral containers that violate the policy. One that has started
-// was admitted by an earlier policy and stays.
+// refuseEphemeral records the ephemeral containers that violate the policy, or that are too many. One
+// that has started was admitted by an earlier policy and stays.
 func (w *worker) refuseEphemeral(o pod.Observed) {
 	for i := range w.pod.Spec.EphemeralContainers {
 		name := w.pod.Spec.EphemeralContainers[i].Name
@@ -183,6 +181,9 @@ func (w *worker) refuseEphemeral(o pod.Observed) {
 		}
 		r := admit.Ephemeral(w.pod, name, w.loop.cfg.Policy)
 		if r == nil {
+			r = admit.Addition(w.pod, name, w.loop.Active(), w.loop.room())
+		}
+		if r == nil {
 			continue
 		}
 		if w.refused == nil {
@@ -191,6 +192,15 @@ func (w *worker) refuseEphemeral(o pod.Observed) {
 		w.refused[name] = *r
 		w.loop.event(w.pod, name, v1.EventTypeWarning, r.Reason, r.Message)
 	}
+}
+
+// room is how many pods the node takes; 0: not known.
+func (l *Loop) room() int64 {
+	if l.cfg.Allocatable == nil {
+		return 0
+	}
+	most := l.cfg.Allocatable()[v1.ResourcePods]
+	return most.Value()
 }
 
 // allowed returns the pod without its refused ephemeral containers. The planner and the operations

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
@@ -96,8 +97,12 @@ func (m *Manager) admit(ctx context.Context, now time.Time) {
 		// a static source that cannot be read must not block other pods.
 		undecided = slices.DeleteFunc(undecided, func(p *v1.Pod) bool { return !pod.IsStatic(p) })
 	}
+	room, ending := m.room(), m.leaving(active)
 	for _, p := range undecided {
-		v, ok := m.verdict(p, active)
+		if int64(len(ending)+len(active)) >= spec.BoundsOf(room).Pods && !pod.IsStatic(p) {
+			continue // it waits until one of those that are ending has left the runtime
+		}
+		v, ok := m.verdict(p, active, ending, room)
 		if !ok {
 			m.labels.waiting[p.UID] = true
 			continue
@@ -155,9 +160,40 @@ func (m *Manager) activePods(now time.Time) (active, undecided []*v1.Pod) {
 	return active, undecided
 }
 
-// verdict decides on one pod. false: node affinity fails against labels that may be out of date.
-func (m *Manager) verdict(p *v1.Pod, active []*v1.Pod) (admit.Verdict, bool) {
+// leaving returns the pods beside active that have something in the runtime: those that have ended,
+// that a critical pod preempted, or that were deleted by force and that no source has any more.
+func (m *Manager) leaving(active []*v1.Pod) (out []*v1.Pod) {
+	counted := make(map[types.UID]bool, len(active))
+	for _, p := range active {
+		counted[p.UID] = true
+	}
+	for uid, e := range m.pods {
+		if e.wanted == nil || counted[uid] {
+			continue
+		}
+		if o := m.cfg.Observed(uid); o.Exists() {
+			out = append(out, e.wanted)
+		}
+	}
+	return out
+}
+
+// room is how many pods the node takes; 0: not known.
+func (m *Manager) room() int64 {
+	if m.cfg.Node == nil {
+		return 0
+	}
+	most := m.cfg.Node().Allocatable[v1.ResourcePods]
+	return most.Value()
+}
+
+// verdict decides on one pod. leaving are the pods beside active that the runtime still has, and room
+// is how many pods the node takes. false: node affinity fails against labels that may be out of date.
+func (m *Manager) verdict(p *v1.Pod, active, leaving []*v1.Pod, room int64) (admit.Verdict, bool) {
 	if r := admit.Pod(p, m.cfg.Policy); r != nil {
+		return admit.Verdict{Rejection: r}, true
+	}
+	if r := admit.Size(p, slices.Concat(active, leaving), room); r != nil {
 		return admit.Verdict{Rejection: r}, true
 	}
 	if m.cfg.Node == nil {
