@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
@@ -20,11 +21,26 @@ func IsHostile(err error) bool {
 	return errors.As(err, &e)
 }
 
+// limitsOf returns the limits of a host whose node takes this number of pods. They are the defaults,
+// or more if the pods that such a node admits can need more.
+func limitsOf(maxPods int32) budget.Limits {
+	var l budget.Limits
+	b := spec.BoundsOf(int64(maxPods))
+	// others is what a runtime lists beside the node's pods: those of another owner, and images.
+	const others = 2 << 10
+	return budget.Limits{
+		ReplyBytes: max(l.Of(budget.ReplyBytes), b.ListBytes),
+		Memory:     max(l.Of(budget.Memory), b.ListMemory, 2*b.Kept),
+		Items:      max(l.Of(budget.Items), b.ListItems+others, b.HostMounts+others),
+		Pods:       max(l.Of(budget.Pods), b.Pods),
+	}
+}
+
 // withinBudget runs manage for one host, with a budget account in its context. If a budget is
 // exceeded, or a goroutine that reads what the host says panics, manage's context ends, and
 // withinBudget returns that budget's error, whatever manage returns.
-func withinBudget(ctx context.Context, name string, manage func(context.Context) error) error {
-	account := budget.New(budget.Limits{})
+func withinBudget(ctx context.Context, name string, limits budget.Limits, manage func(context.Context) error) error {
+	account := budget.New(limits)
 	budgets.begin(name, account)
 	inner, cancel := context.WithCancelCause(budget.With(ctx, account))
 	defer cancel(nil)

@@ -36,7 +36,7 @@ func TestADriverEndsWithItsBudget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := "box-" + strings.ReplaceAll(name, " ", "-") // the cases run in any order
-			err := withinBudget(t.Context(), host, func(ctx context.Context) error { return c.manage(ctx, budget.From(ctx)) })
+			err := withinBudget(t.Context(), host, budget.Limits{}, func(ctx context.Context) error { return c.manage(ctx, budget.From(ctx)) })
 			if !IsHostile(err) || !strings.Contains(err.Error(), c.want) {
 				t.Fatal(err)
 			}
@@ -58,11 +58,11 @@ func TestADriverEndsWithItsBudget(t *testing.T) {
 // TestADriverWithinItsBudget: other errors, and requested stops, are not hostile.
 func TestADriverWithinItsBudget(t *testing.T) {
 	failed := errors.New("no runtime")
-	if err := withinBudget(t.Context(), "box", func(context.Context) error { return failed }); !errors.Is(err, failed) || IsHostile(err) {
+	if err := withinBudget(t.Context(), "box", budget.Limits{}, func(context.Context) error { return failed }); !errors.Is(err, failed) || IsHostile(err) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := withinBudget(ctx, "box", func(ctx context.Context) error {
+	if err := withinBudget(ctx, "box", budget.Limits{}, func(ctx context.Context) error {
 		cancel()
 		_ = budget.From(ctx).Exceed(budget.Items, "late")
 		<-ctx.Done()

@@ -133,7 +133,7 @@ func (d *Drivers) Manage(ctx context.Context, cfg *config.Host, hook host.Hook) 
 	defer this.node.Store(nil)
 	n := d.config(cfg, hook)
 	n.Serving = func(n *node.Node) { this.node.Store(n) }
-	return withinBudget(ctx, cfg.Name, func(ctx context.Context) error { return node.Run(ctx, n) })
+	return withinBudget(ctx, cfg.Name, limitsOf(cfg.MaxPods), func(ctx context.Context) error { return node.Run(ctx, n) })
 }
 
 // config returns what the driver of a host needs, with what it shares with those of other hosts.
@@ -323,7 +323,7 @@ func releaseMachine(ctx context.Context, cfg *config.Host, client kubernetes.Int
 		Step: func(s release.Step) {
 			log.Info("Releasing the host", "host", cfg.Name, "step", s.What, "object", s.Object)
 		}}
-	return withinBudget(ctx, cfg.Name, func(ctx context.Context) error {
+	return withinBudget(ctx, cfg.Name, limitsOf(cfg.MaxPods), func(ctx context.Context) error {
 		done, err := r.Run(ctx)
 		if err != nil {
 			return err

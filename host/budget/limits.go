@@ -14,8 +14,9 @@ type Limits struct {
 	Memory      int64 // default 16 MiB
 }
 
-// defaults are far above the needs of a node with 110 pods, and low enough that a host that uses all
-// of them at once costs less than 64 MiB.
+// defaults are far above the needs of an ordinary node with 110 pods, and low enough that a host that uses
+// all of them at once costs less than 64 MiB. A driver has more if the pods that its node admits could
+// need it: see package fleet.
 var defaults = Limits{
 	ReplyBytes: 8 << 20, Items: 16 << 10, Pods: 1 << 10, StatusBytes: 1 << 20,
 	LineBytes: 64 << 10, OutputBytes: 8 << 20, OpenCalls: 1 << 10, Channels: 128,
