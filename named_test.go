@@ -20,6 +20,7 @@ import (
 
 var (
 	quoted = regexp.MustCompile("`([A-Za-z_*][A-Za-z0-9_.*-]*(?:/[A-Za-z0-9_.*-]+)*)`")
+	goName = regexp.MustCompile("`([A-Za-z]+(?:\\.[A-Za-z]+)*)(?:\\([^`]*\\)| [*]= 2)?`")
 	goFile = regexp.MustCompile(`[A-Za-z0-9_*-]+(?:/[A-Za-z0-9_*-]+)*\.go\b`)
 )
 
@@ -79,6 +80,58 @@ func TestNamedFilesExist(t *testing.T) {
 		}
 	}
 	if names < 300 {
+		t.Errorf("looked at %d names: there are more", names)
+	}
+}
+
+// ofModels are names in docs/models that belong to the projects that Bowline learned from.
+var ofModels = []string{"Advance", "CreateWithDisplayUsage", "Propose", "Provider", "Queue", "RawNode", "Tick", "doInSync", "flagpole", "folder", "getCh",
+	"provider", "pull", "pullPause", "pullScheduled", "putCh", "raft", "readyc", "releaseCh", "scanScheduled"}
+
+// TestModelsNameTheCode: each name that a page of docs/models quotes is declared in the code, or is
+// one of its model's.
+func TestModelsNameTheCode(t *testing.T) {
+	declared := set{"time": true, "select": true}
+	for _, p := range typedModule() {
+		declared[filepath.Base(p.path)] = true
+		for name := range p.Defs {
+			declared[name.Name] = true
+		}
+	}
+	tests, err := filepath.Glob("*_test.go")
+	testutil.Must(t, err)
+	for _, path := range tests {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		testutil.Must(t, err)
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				declared[f.Name.Name] = true
+			}
+		}
+	}
+	pages, err := filepath.Glob("docs/models/*.md")
+	testutil.Must(t, err)
+	names, foreign := 0, set{}
+	for _, path := range pages {
+		src, err := os.ReadFile(path)
+		testutil.Must(t, err)
+		for _, m := range goName.FindAllStringSubmatch(string(src), -1) {
+			for _, name := range strings.Split(m[1], ".") {
+				names++
+				if slices.Contains(ofModels, name) {
+					foreign[name] = true
+				} else if !declared[name] {
+					t.Errorf("%s names %s, which the code does not declare", path, m[1])
+				}
+			}
+		}
+	}
+	for _, name := range ofModels {
+		if !foreign[name] {
+			t.Errorf("no page of docs/models names %s", name)
+		}
+	}
+	if names < 60 {
 		t.Errorf("looked at %d names: there are more", names)
 	}
 }
