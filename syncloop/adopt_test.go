@@ -392,5 +392,5 @@ func TestOrphansAreEndedInTurns(t *testing.T) {
 		t.Errorf("%d workers of pods that no source has", n)
 	}
 	close(hold)
-	w.within(2*time.Minute, "all orphans are gone", func() bool { return len(w.node.pleg.Cache().Known()) == 0 })
+	testutil.Within(w.t, 2*time.Minute, "all orphans are gone", func() bool { return len(w.node.pleg.Cache().Known()) == 0 })
 }

@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -129,7 +130,7 @@ func TestImageThatFailsAtFirst(t *testing.T) {
 	w.api.create(newPod("web"))
 	w.until("the status says why", func() bool { return waitingReason(w.api.pod("web"), "app") == "ErrImagePull" })
 	w.wantEvent("Warning Failed Failed to pull image")
-	w.within(30*time.Second, "it runs after the back-off", func() bool { return ready(w.api.pod("web")) })
+	testutil.Within(w.t, 30*time.Second, "it runs after the back-off", func() bool { return ready(w.api.pod("web")) })
 	w.end(1, "web")
 }
 
@@ -216,10 +217,10 @@ func (w *world) keepsBack(cause *atomic.Bool, tries int32) {
 	}))
 	cause.Store(true)
 	w.api.update("web", func(p *v1.Pod) { p.Labels = map[string]string{"turn": "second"} })
-	w.within(30*time.Second, "the update has failed", func() bool { return w.host.unwritten.Load() >= tries })
+	testutil.Within(w.t, 30*time.Second, "the update has failed", func() bool { return w.host.unwritten.Load() >= tries })
 	cause.Store(false)
 	file := filepath.Join(w.dir, "root", "pods", string(p.UID), "volumes/kubernetes.io~downward-api/v/labels")
-	w.within(30*time.Second, "the update is there", func() bool {
+	testutil.Within(w.t, 30*time.Second, "the update is there", func() bool {
 		data, err := os.ReadFile(file)
 		return err == nil && strings.Contains(string(data), "second")
 	})

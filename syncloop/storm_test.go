@@ -195,7 +195,7 @@ func (s *storm) calm() {
 	}()
 	// The cgroup of a pod that was removed while the process was down, before it had a sandbox, is
 	// left to the garbage collection.
-	s.within(time.Minute, "everything goes away", func() bool {
+	testutil.Within(s.t, time.Minute, "everything goes away", func() bool {
 		return len(s.api.names()) == 0 && len(s.left()) == 0
 	})
 }

@@ -62,7 +62,7 @@ func TestImageVolume(t *testing.T) {
 	}))
 	w.until("the status says why", func() bool { return waitingReason(w.api.pod("web"), "app") == "ErrImagePull" })
 	w.wantEvent(`Warning Failed Failed to pull image "registry.example/model:1"`)
-	w.within(time.Minute, "it runs after the back-off", func() bool { return ready(w.api.pod("web")) })
+	testutil.Within(w.t, time.Minute, "it runs after the back-off", func() bool { return ready(w.api.pod("web")) })
 	mounts := w.mountsOf(t, "web", "app")
 	for path, part := range map[string]string{"/whole": "", "/part": "a/b"} {
 		m := mounts[path]
@@ -183,7 +183,7 @@ func TestLabelsReachTheirVolume(t *testing.T) {
 	}
 	w.until("the file shows the first label", shows("red"))
 	w.api.update("web", func(p *v1.Pod) { p.Labels["colour"] = "blue" })
-	w.within(30*time.Second, "the file shows the new label", shows("blue"))
+	testutil.Within(w.t, 30*time.Second, "the file shows the new label", shows("blue"))
 	w.end(1, "web")
 }
 

@@ -489,21 +489,7 @@ func hints(client *cri.Client) func(context.Context) (<-chan pleg.Hint, error) {
 // until waits for a condition and checks it every few milliseconds.
 func (w *world) until(what string, cond func() bool) {
 	w.t.Helper()
-	w.within(time.Minute, what, cond) // long, because a busy machine is slow; a correct run does not wait
-}
-
-func (w *world) within(limit time.Duration, what string, cond func() bool) {
-	w.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(limit)
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-late:
-			w.t.Fatalf("not within %s: %s", limit, what)
-		}
-	}
+	testutil.Within(w.t, time.Minute, what, cond) // long, because a busy machine is slow; a correct run does not wait
 }
 
 func (w *world) untilReady(name string) *v1.Pod {

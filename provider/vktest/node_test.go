@@ -408,7 +408,7 @@ func TestDeletedNodeComesBack(t *testing.T) {
 		w.until("Ready", func() bool { return w.condition(v1.NodeReady).Status == v1.ConditionTrue })
 		old := w.getNode().UID
 		testutil.Must(t, w.admin.CoreV1().Nodes().Delete(w.ctx, w.node, metav1.DeleteOptions{}))
-		w.within(5*time.Second, "it comes back with its status", func() bool {
+		testutil.Within(w.t, 5*time.Second, "it comes back with its status", func() bool {
 			n := w.getNode()
 			return n.UID != "" && n.UID != old && w.condition(v1.NodeReady).Status == v1.ConditionTrue
 		})
@@ -499,7 +499,7 @@ func TestUnknownIsPutRight(t *testing.T) {
 		_, err := w.admin.CoreV1().Nodes().UpdateStatus(w.ctx, n, metav1.UpdateOptions{})
 		return err == nil
 	})
-	w.within(10*time.Second, "put right", func() bool {
+	testutil.Within(w.t, 10*time.Second, "put right", func() bool {
 		return w.condition(v1.NodeReady).Status == v1.ConditionTrue && w.condition(v1.NodeDiskPressure).Status == v1.ConditionFalse
 	})
 	if w.condition(foreign.Type).Status != v1.ConditionTrue {

@@ -163,19 +163,7 @@ func runningStatus(s *v1.PodStatus) {
 
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
-	w.within(30*time.Second, what, ok)
-}
-
-func (w *world) within(d time.Duration, what string, ok func() bool) {
-	w.t.Helper()
-	deadline := time.After(d)
-	for !ok() {
-		select {
-		case <-deadline:
-			w.t.Fatalf("never came: %s", what)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	testutil.Within(w.t, 30*time.Second, what, ok)
 }
 
 // stays checks that something holds for as long as its opposite took to appear.
