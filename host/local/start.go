@@ -54,7 +54,7 @@ func start(args []string) (*process, error) {
 	p := &process{in: in, out: out, pid: cmd.Process.Pid, ended: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
-		_ = cmd.Wait() // its output has told the reason
+		_ = cmd.Wait() // the reader of its output has the reason
 	}()
 	return p, nil
 }
