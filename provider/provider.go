@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	vknode "github.com/virtual-kubelet/virtual-kubelet/node"
@@ -34,7 +33,6 @@ type Node struct {
 	standby     standby
 	registered  chan struct{}
 	once        sync.Once
-	retired     atomic.Bool
 	registerLog *stateLog
 	leaseLog    *stateLog
 	onNode      func(*v1.Node)
@@ -140,9 +138,6 @@ func (n *Node) Standby() bool { return n.standby.active() }
 // Resume reports the node again after this process has got the machine back.
 func (n *Node) Resume() { n.status.changed.Send() }
 
-// Retire makes a deleted node object stay deleted.
-func (n *Node) Retire() { n.retired.Store(true) }
-
 // Allocatable is the node's current allocatable (for resourceFieldRef).
 func (n *Node) Allocatable() v1.ResourceList {
 	return n.status.node(time.Now(), false).Status.Allocatable
@@ -174,9 +169,7 @@ func (n *Node) selfHandler() cache.ResourceEventHandler {
 		AddFunc:    seen,
 		UpdateFunc: func(_, obj any) { seen(obj) },
 		DeleteFunc: func(any) {
-			if !n.retired.Load() {
-				n.status.changed.Send() // the next report finds the object missing and recreates it
-			}
+			n.status.changed.Send() // the next report finds the object missing and recreates it
 		},
 	}
 }

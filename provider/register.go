@@ -77,10 +77,9 @@ func (n *Node) runController(ctx context.Context) error {
 	return controller.Run(ctx)
 }
 
-// reregister recreates a deleted node, unless it is being retired. virtual-kubelet retries after
-// other errors.
+// reregister recreates a deleted node. virtual-kubelet retries after other errors.
 func (n *Node) reregister(ctx context.Context, err error) error {
-	if !errors.IsNotFound(err) || n.retired.Load() || ctx.Err() != nil {
+	if !errors.IsNotFound(err) || ctx.Err() != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Registering the deleted node again", "node", n.cfg.Registration.NodeName)

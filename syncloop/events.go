@@ -3,6 +3,8 @@ package syncloop
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // event records an event on the pod, or on one of its containers.
@@ -33,10 +35,8 @@ func fieldPath(p *v1.Pod, container string) string {
 		return ""
 	}
 	field := "spec.containers"
-	for i := range p.Spec.InitContainers {
-		if p.Spec.InitContainers[i].Name == container {
-			field = "spec.initContainers"
-		}
+	if pod.IsInit(&p.Spec, container) {
+		field = "spec.initContainers"
 	}
 	for i := range p.Spec.EphemeralContainers {
 		if p.Spec.EphemeralContainers[i].Name == container {

@@ -3,7 +3,6 @@ package syncloop
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -59,7 +58,7 @@ func killing(p *v1.Pod, op plan.Operation) string {
 		return "FailedPostStartHook"
 	case !ok:
 		return "Stopping container " + op.Container
-	case slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == op.Container }):
+	case pod.IsInit(&p.Spec, op.Container):
 		return "Init container " + op.Container + " " + fault
 	}
 	message := "Container " + op.Container + " " + fault

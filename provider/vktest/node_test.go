@@ -414,10 +414,6 @@ func TestDeletedNodeComesBack(t *testing.T) {
 		})
 		at := time.Now()
 		w.until("its lease continues", func() bool { return w.renewed().After(at) })
-		o.node.Retire()
-		testutil.Must(t, w.admin.CoreV1().Nodes().Delete(w.ctx, w.node, metav1.DeleteOptions{}))
-		o.node.SetReady(false, "", "leaving")
-		w.stays(2*time.Second, "a retired one stays away", func() bool { return w.getNode().Name == "" })
 	})
 }
 

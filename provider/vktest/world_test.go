@@ -462,7 +462,6 @@ func (w *world) start(o *ours) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	go func() { done <- o.node.Run(ctx) }()
 	w.t.Cleanup(func() {
-		o.node.Retire()
 		cancel()
 		if err := <-done; err != nil {
 			w.t.Errorf("Run: %v", err)

@@ -31,7 +31,7 @@ func TestEveryVersionsPods(t *testing.T) {
 			t.Errorf("orphans: %v, %v", uids, err)
 		}
 		adopted := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "app", UID: uid}}
-		testutil.Must(t, realManager(t, h, newCluster(), root).EnsurePodDirs(t.Context(), adopted))
+		testutil.Must(t, makePodDirs(t.Context(), realManager(t, h, newCluster(), root), adopted))
 		const want = `{"schemaVersion":1,"namespace":"ns","name":"app"}`
 		if data, err := h.ReadFile(t.Context(), path.Join(RecordDir(root), string(uid)), 1<<10); err != nil || string(data) != want {
 			t.Errorf("written as %s: %v", data, err)

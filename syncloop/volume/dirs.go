@@ -69,19 +69,10 @@ func checkNames(p *v1.Pod) error {
 	return nil
 }
 
-// EnsurePodDirs records the pod as ours and creates its directories, once per process; Prepare does
-// so too. Everything else of a pod on the host (its cgroup, its log directory) must be created
-// after this, or a crash in between leaves something that no sweep knows to be ours. Call it again
-// after an ephemeral container was added.
-func (m *Manager) EnsurePodDirs(ctx context.Context, p *v1.Pod) error {
-	ps, err := m.lock(ctx, p.UID)
-	if err != nil {
-		return err
-	}
-	defer m.unlock(ps)
-	return m.ensurePodDirs(ctx, p, ps)
-}
-
+// ensurePodDirs records the pod as ours and creates its directories, once per process. Everything
+// else of a pod on the host (its cgroup, its log directory) must be created after this, or a crash
+// in between leaves something that no sweep knows to be ours. It runs again after an ephemeral
+// container was added.
 func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) error {
 	if err := checkNames(p); err != nil {
 		return err

@@ -174,7 +174,7 @@ func TestAFullDisk(t *testing.T) {
 	c := newCluster()
 	m := realManager(t, h, c, root)
 	p := testPod(configMapVolume("cfg"), emptyDir("", ""))
-	testutil.Must(t, m.EnsurePodDirs(t.Context(), p))
+	testutil.Must(t, makePodDirs(t.Context(), m, p))
 	c.setConfigMap("cfg", "k", strings.Repeat("x", 20_000))
 	ballast := root + "/ballast"
 	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {

@@ -212,7 +212,7 @@ func TestAnEphemeralContainerGetsItsDirectory(t *testing.T) {
 	p = p.DeepCopy()
 	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
 	for range 2 {
-		testutil.Must(t, m.EnsurePodDirs(t.Context(), p))
+		testutil.Must(t, makePodDirs(t.Context(), m, p))
 	}
 	if want := []string{"Make /root/pods/u/containers/debug"}; !slices.Equal(h.calls, want) {
 		t.Errorf("calls = %v", h.calls)
@@ -594,7 +594,7 @@ func TestBadNamesAreRefused(t *testing.T) {
 	}
 	p = testPod()
 	p.Spec.Containers[0].Name = ".."
-	if err := m.EnsurePodDirs(t.Context(), p); err == nil {
+	if err := makePodDirs(t.Context(), m, p); err == nil {
 		t.Error("made directories of container ..")
 	}
 	for _, c := range h.calls {
@@ -631,4 +631,14 @@ func TestPodDirIsOfTheLayout(t *testing.T) {
 	if got := path.Dir(RecordDir("/var/lib/kubelet")); got != "/var/lib/kubelet/bowline" {
 		t.Error(got)
 	}
+}
+
+// makePodDirs makes the pod's directories, as Prepare does first.
+func makePodDirs(ctx context.Context, m *Manager, p *v1.Pod) error {
+	ps, err := m.lock(ctx, p.UID)
+	if err != nil {
+		return err
+	}
+	defer m.unlock(ps)
+	return m.ensurePodDirs(ctx, p, ps)
 }
