@@ -24,8 +24,8 @@ func hostScanCommand() *cobra.Command {
 		Long: `Print the SSH host keys that a machine presents, as lines for ssh.hostKeys, with
 the fingerprint of each on standard error.
 
-Someone between you and the host can present other keys. Before you pin a key, compare
-its fingerprint with the one on the host's console
+Someone between you and the machine can present other keys. Before you pin a key, compare
+its fingerprint with the one on the machine's console
 (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub).`,
 		Example: `  bowline host scan 10.0.0.7
   bowline host scan '[fd00::7]:2222'`,

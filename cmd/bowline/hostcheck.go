@@ -23,7 +23,7 @@ func hostCheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check ENDPOINT|NAME",
 		Short: "Check whether a machine can be a node, without changing it",
-		Long: `Check a host before it becomes a node: the connection, privileges, the container
+		Long: `Check a machine before it becomes a node: the connection, privileges, the container
 runtime and its network, cgroups, disks, kernel settings, and whether something else
 manages it. Each line says what was found and, if it is a problem, how to fix it.
 The check changes nothing; "host prepare" applies some of the fixes.

@@ -21,12 +21,12 @@ func hostPrepareCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prepare ENDPOINT",
 		Short: "Fix what can be fixed safely, so that a machine can be a node",
-		Long: `Check a host, show what can be fixed safely, and fix it after you confirm: containerd's
+		Long: `Check a machine, show what can be fixed safely, and fix it after you confirm: containerd's
 CRI plugin if it is disabled, as in Docker's package (containerd restarts, and containers
 keep running), a pod network if none is configured and the CNI plugins are installed, and
 the kernel settings for forwarding. A new pod network needs --node-name or --pod-cidr.
 
-The command records each change and the previous state on the host, and "bowline host
+The command records each change and the previous state on the machine, and "bowline host
 release" restores that state. The exit status is 0 when the check that follows finds no
 failure, and 1 otherwise.`,
 		Example: `  bowline host prepare --dry-run --node-name box-1 unix:///run/containerd/containerd.sock

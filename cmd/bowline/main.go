@@ -48,7 +48,7 @@ fail, with nothing on standard error, when the report on standard output says wh
   bowline configure --ssh root@…        write the configuration of a remote machine
   bowline host check ssh://root@…       check whether a machine can be a node
   bowline host prepare ssh://root@…     fix what can be fixed safely
-  bowline host release ssh://root@…     remove everything of Bowline's from a machine
+  bowline host release ssh://root@…     remove everything of Bowline's from a host
   bowline lab up                        a whole cluster on this machine, to try it on`,
 		SilenceUsage:  true,
 		SilenceErrors: true,

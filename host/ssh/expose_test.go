@@ -215,9 +215,9 @@ func (c *pausedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestExposeIsFenced: a process that takes the lock also takes the port, from a process that
+// TestExposeIsPurged: a process that takes the lock also takes the port, from a process that
 // does nothing.
-func TestExposeIsFenced(t *testing.T) {
+func TestExposeIsPurged(t *testing.T) {
 	server := sshtest.Run(t, "GatewayPorts clientspecified")
 	ctx := patiently(t)
 	process := &paused{}

@@ -36,10 +36,10 @@ func begin(t *testing.T, cmd *exec.Cmd) (pid int, out *bufio.Reader) {
 	return cmd.Process.Pid, bufio.NewReader(stdout)
 }
 
-// TestFenceSparesOthers: a user of the host gives his processes the environment of a request,
+// TestPurgeSparesOthers: a user of the host gives his processes the environment of a request,
 // and a name that looks like a line about another process. The next driver ends the connection,
 // and nothing else.
-func TestFenceSparesOthers(t *testing.T) {
+func TestPurgeSparesOthers(t *testing.T) {
 	server := sshtest.Run(t)
 	ctx := t.Context()
 	one, two := login(t, server), login(t, server)

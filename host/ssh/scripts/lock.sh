@@ -32,11 +32,11 @@ if [ -s "$path.session" ]; then
 	read -r pid start old oldsince <"$path.session" || :
 	case $old$oldsince in
 	'' | *[!0-9]*) ;;
-	*) [ "$old $oldsince" = "$sshd $since" ] || fence "$old" "$oldsince" ;;
+	*) [ "$old $oldsince" = "$sshd $since" ] || purge "$old" "$oldsince" ;;
 	esac
 fi
 
-# A process that fences us off finds us by this: our process ID and start time, and those
+# A process that purges us finds us by this: our process ID and start time, and those
 # of the connection.
 began "$self"
 printf '%s %s %s %s\n' "$self" "$began" "$sshd" "$since" >"$path.session"
@@ -65,7 +65,7 @@ while :; do
 		# the input has ended.
 		[ "$code" -ne 0 ] || exit 0
 		trap '' HUP PIPE TERM
-		fence "$sshd" "$since"
+		purge "$sshd" "$since"
 		exit 0
 		;;
 	esac

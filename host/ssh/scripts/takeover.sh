@@ -15,7 +15,7 @@ path=$1
 behind_name "$pid"
 if [ "$start" = "$began" ] && [ "/proc/$pid/fd/9" -ef "$path" ]; then
 	holder=$pid self=0
-	fence "${sshd:-0}" "${since:-0}"
+	purge "${sshd:-0}" "${since:-0}"
 	kill -KILL "$holder" 2>/dev/null || :
 fi
 flock -w 5 8 || fail "the lock is still held, and not by the session that is recorded"

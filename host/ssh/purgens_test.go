@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 )
 
-// inNamespace runs a fence as process 1 of a namespace, so that it cannot reach anything
+// inNamespace runs a purge as process 1 of a namespace, so that it cannot reach anything
 // outside. The forger runs as root, like a process of a pod with hostPID, so its environment is
 // trusted. The name of its child looks as if process 1 were a child of the forger.
 const inNamespace = `
@@ -22,16 +22,16 @@ BOWLINE_CONNECTION=77777.1. sh -c 'sh -c "printf \"\\n1 (a\" >/proc/self/comm; e
 forger=$!
 read -r line <"$1/named"
 self=0
-fence 77777 1
+purge 77777 1
 [ -d "/proc/$bystander" ] || fail "the bystander was ended"
 behind_name "$bystander"
 [ "$parent" = 1 ] || fail "the parent of the bystander is $parent"
 wait "$forger" || echo "the forger ended with $?"
 `
 
-// TestFenceSparesInit: no name of a process makes the fence treat process 1 as one of the
+// TestPurgeSparesInit: no name of a process makes the purge treat process 1 as one of the
 // connection.
-func TestFenceSparesInit(t *testing.T) {
+func TestPurgeSparesInit(t *testing.T) {
 	unshare := []string{"--fork", "--kill-child", "--pid", "--mount-proc"}
 	if out, err := exec.Command("unshare", append(unshare, "true")...).CombinedOutput(); err != nil {
 		t.Skipf("no namespaces here: %v %s", err, out)
@@ -42,7 +42,7 @@ func TestFenceSparesInit(t *testing.T) {
 	}
 	for _, sh := range shells {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		args := append(unshare, sh, "-c", load("fence")+inNamespace, "sh", t.TempDir())
+		args := append(unshare, sh, "-c", load("purge")+inNamespace, "sh", t.TempDir())
 		out, err := exec.CommandContext(ctx, "unshare", args...).CombinedOutput()
 		cancel()
 		if err != nil || !strings.Contains(string(out), "the forger ended with 137") {

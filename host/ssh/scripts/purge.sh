@@ -1,13 +1,13 @@
-# fence SSHD SINCE: kills the sshd process SSHD, started at SINCE, if it still runs, and
+# purge SSHD SINCE: kills the sshd process SSHD, started at SINCE, if it still runs, and
 # every process that was started over its connection. It returns when none of them runs
 # any more. It spares $self if that is one of them. For SSHD 0 it does nothing.
 #
-# The requests of a shell have BOWLINE_CONNECTION in their environment, so fence finds
+# The requests of a shell have BOWLINE_CONNECTION in their environment, so purge finds
 # them even if their sshd has exited; all others are descendants of that sshd. Any user
 # of the host can set that variable, and can give a process any name. So the variable
 # counts only in a process of root or of the login user, and the process ID is taken
 # from the directory name in /proc.
-fence() {
+purge() {
 	[ "$1" -gt 1 ] || return 0
 	login=${SUDO_UID:-$(id -u 9>&-)}
 	spare "$1" "$2"

@@ -85,9 +85,9 @@ func wantDead(t *testing.T, when string, pids []int, ended chan error) {
 	}
 }
 
-// TestFenceEndsRequests: after a lock has changed hands, nothing that was started over the
+// TestPurgeEndsRequests: after a lock has changed hands, nothing that was started over the
 // connection of the former holder runs any more, however that lost the lock.
-func TestFenceEndsRequests(t *testing.T) {
+func TestPurgeEndsRequests(t *testing.T) {
 	server := sshtest.Run(t)
 	ctx := t.Context()
 	t.Run("taken over", func(t *testing.T) {
