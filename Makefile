@@ -42,11 +42,11 @@ race: ## what runs at once, under the race detector
 machine: ## the tests that need root: real containerd, real cluster
 	@hack/test.sh machine
 
-generate: ## what is made of api/ (deepcopy functions, the CRD) and of the chart (deploy/kubernetes)
+generate: ## generate code and manifests: from api/ (deepcopy functions, the CRD) and the chart (deploy/kubernetes)
 	hack/generate.sh
 	hack/manifests.sh
 
-hostile: build lab ## one host that lies beside good ones: what it costs the process and the others (about ten minutes)
+hostile: build lab ## one hostile host among healthy ones: what it costs the process and the others (about ten minutes)
 	BOWLINE_E2E=1 BOWLINE_BIN=$(CURDIR)/bin/bowline go test -v -count=1 -timeout 40m ./test/hostile/
 
 fuzz: ## every fuzz target, one after the other (FUZZTIME=10m each; FUZZ=regexp of targets)
@@ -55,19 +55,19 @@ fuzz: ## every fuzz target, one after the other (FUZZTIME=10m each; FUZZ=regexp 
 verify: ## format, vet, staticcheck, import rules, generated files
 	hack/verify.sh
 
-quickstart-timed: ## the way of a new user, run in a lab and timed
+quickstart-timed: ## the quickstart, timed, in a lab
 	@hack/quickstart.sh
 
 conformance: build lab ## Kubernetes' own e2e suite against our node (HOST=local|ssh SET= FOCUS= SKIP=); docs/conformance.md
 	hack/conformance.sh -node '$(or $(HOST),local)' -set '$(or $(SET),nodeconformance)' -focus '$(FOCUS)' -skip '$(SKIP)'
 
-conformance-kubelet: build lab ## the same against a real kubelet, to tell the machine's failures from ours
+conformance-kubelet: build lab ## the same as a baseline on a real kubelet
 	hack/conformance.sh -node kubelet -set '$(or $(SET),nodeconformance)' -focus '$(FOCUS)' -skip '$(SKIP)'
 
 twin: build lab ## the same manifests on two kubelets and on our node (HOST=local|ssh), compared; docs/conformance.md
 	hack/twin.sh '$(or $(HOST),local)'
 
-vm: build lab ## what needs systemd, disks or a server of files, on a virtual machine with an emulated processor (about half an hour)
+vm: build lab ## what needs systemd, disks or NFS, on a virtual machine with an emulated processor (about half an hour)
 	BOWLINE_VM=1 BOWLINE_BIN=$(CURDIR)/bin/bowline go test -v -count=1 -timeout 120m ./test/vm
 
 storm: build lab ## a full node churned, struck and killed for ten minutes (HOST=local|ssh, STORM=10m)
@@ -83,7 +83,7 @@ bench-crio: build lab crio ## the same on a host with CRI-O, without the bare CR
 bench-api: build lab ## what a node asks of the API server, beside the kubelet
 	BOWLINE_BENCH_OUT=docs/bench-api.md hack/bench.sh -only api
 
-bench-pool: build lab ## what one process costs that manages 200 hosts (about twenty minutes)
+bench-pool: build lab ## cost of one process with 200 hosts (about twenty minutes)
 	CGO_ENABLED=0 go build -o bin/scale ./test/scale
 	bin/scale -bowline bin/bowline -out docs/bench-pool.md
 

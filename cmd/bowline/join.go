@@ -15,7 +15,7 @@ import (
 func joinCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "join SOCKET -- COMMAND...",
-		Short: "Run a command of this program among the mounts of a container runtime",
+		Short: "Run a command of this program in the mount namespace of a container runtime",
 		Long: fmt.Sprintf(`Run another command of this program in the mount namespace of the process that serves a
 unix socket. With the socket of a container runtime, the command sees the files, mounts
 and programs of the host as the runtime does. Use it in a pod on that host; the pod must

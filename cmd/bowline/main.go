@@ -35,9 +35,9 @@ func main() {
 func rootCommand(as string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bowline",
-		Short: "Run machines with a container runtime as Kubernetes nodes",
-		Long: `Bowline ties machines with a container runtime (a CRI socket) to a Kubernetes
-cluster as nodes, without a kubelet.
+		Short: "Run hosts with a CRI runtime as Kubernetes nodes",
+		Long: `Bowline runs hosts with a CRI runtime as nodes of a Kubernetes cluster, without a
+kubelet. It reaches the runtime of a host through its socket, or over SSH.
 
 Exit status: 0 on success, 1 on failure. "host check", "host prepare" and "host release"
 fail, with nothing on standard error, when the report on standard output says why.`,
