@@ -5,8 +5,6 @@
 # A log line belongs to the test that the last line of === names.
 /^=== / { test = $3; next }
 /^ +[A-Za-z0-9_]+\.go:[0-9]+: / { said[test] = $0; sub(/^ +[^ ]+ /, "", said[test]) }
-# The output of labtest.SkipAll.
-/^skipped: / { printf "skip\t%s\t%s\t%s\n", part, "all of a package", substr($0, 10) >>record }
 /^ *--- SKIP: / { printf "skip\t%s\t%s\t%s\n", part, $3, said[$3] >>record }
 /^--- (PASS|FAIL): / { ran++ }
 # Compiler output may appear at any point.

@@ -2,7 +2,7 @@
 # and the outermost script ends with a table of it.
 #
 # Lines of the record, separated by tabs:
-#   part NAME RESULT SECONDS
+#   part NAME RESULT SECONDS (RESULT is ok, FAILED, or "not run" after a part that failed)
 #   ran  NAME TESTS
 #   skip NAME TEST REASON
 
@@ -32,6 +32,9 @@ gotest() {
   go test -v "$@" 2>&1 | awk -v part="$part" -v record="$BOWLINE_TEST_RECORD" -f "$hack/gotest.awk"
 }
 
+# count PART LOG: records the tests in the log of go test -v, or of a test program with -test.v.
+count() { awk -v part="$1" -v record="$BOWLINE_TEST_RECORD" -f "$hack/gotest.awk" "$2" >/dev/null; }
+
 # table RECORD: the parts with their results, times and numbers of tests, and then the reasons why
 # tests were skipped.
 table() {
@@ -49,6 +52,7 @@ table() {
       printf "\n%-14s %-7s %8s %6s %8s\n", "part", "result", "seconds", "tests", "skipped"
       for (i = 1; i <= n; i++) {
         p = parts[i]
+        if (result[p] == "not run") { printf "%-14s not run\n", p; continue }
         printf "%-14s %-7s %8d %6s %8d\n", p, result[p], seconds[p], (p in ran ? ran[p] : "-"), skipped[p]
       }
       if (k) { printf "\nskipped\n" }

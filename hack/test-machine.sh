@@ -119,7 +119,7 @@ e2e() {
     grep -v '^=== ' "$log"
     complaints "$log" >>"$failures"
   fi
-  awk -v part="$3" -v record="$BOWLINE_TEST_RECORD" -f hack/gotest.awk "$log" >/dev/null
+  count "$3" "$log"
   echo "the longest, in seconds:"
   awk '/^--- / { gsub(/[()s]/, "", $4); print $4, $3 }' "$log" | sort -rn | head -n 10 | xargs printf '  %7.1f %s\n'
   tail -n 1 "$log"
@@ -133,12 +133,13 @@ crio() {
     printf 'skip\tcrio\tall\tCRI-O is not built: make crio\n' >>"$BOWLINE_TEST_RECORD"
     return 0
   fi
-  local status=0
+  local log=$work/crio-critest.log status=0
   lab=$work/crio
   "$cache/bin/bowline-lab" --dir "$lab" up --hosts 1 --runtime crio || { cleanup_lab; return 1; }
   go test -c -o "$work/critest" ./cri/critest &&
     (cd cri/critest && BOWLINE_CRI_ENDPOINTS=crio=unix:///run/crio/crio.sock "$cache/bin/bowline-lab" --dir "$lab" exec host1 -- \
-      "$work/critest" -test.timeout 5m -test.run TestEndpoints -test.skip 'TestEndpoints/crio/^(SandboxStopKills|ContainerRemoveRunning)$') || status=1
+      "$work/critest" -test.v -test.timeout 5m -test.run TestEndpoints -test.skip 'TestEndpoints/crio/^(SandboxStopKills|ContainerRemoveRunning)$') >"$log" 2>&1 || { status=1; cat "$log"; }
+  count crio "$log"
   "$cache/bin/bowline-lab" --dir "$lab" down && lab=
   BOWLINE_LAB_RUNTIME=crio BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline gotest crio -count=1 -timeout 10m -parallel 6 ./test/e2e/ \
     -run 'TestNode|TestInit|TestExec|TestProbes|TestRestart|TestImages' || status=1

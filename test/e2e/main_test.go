@@ -57,6 +57,7 @@ func chosen(t *testing.T) {
 // its link or counts everything on the machine.
 func serial(t *testing.T) {
 	t.Helper()
+	labtest.NeedLab(t)
 	if part == "parallel" {
 		t.Skip("the serial part runs it")
 	}
@@ -67,6 +68,7 @@ func serial(t *testing.T) {
 // lab.
 func parallel(t *testing.T) {
 	t.Helper()
+	labtest.NeedLab(t)
 	if part == "serial" {
 		t.Skip("the parallel part runs it")
 	}

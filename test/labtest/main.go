@@ -3,18 +3,21 @@ package labtest
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 )
 
+// enabled is the variable that allows tests to bring up a lab.
+const enabled = "BOWLINE_E2E"
+
 // Main is a TestMain whose tests share a lab: run gets the lab and returns the exit code of m.Run.
-// The tests need BOWLINE_E2E=1. With BOWLINE_E2E_KEEP the lab outlives them.
+// Without BOWLINE_E2E=1 there is no lab, and NeedLab skips the tests. With BOWLINE_E2E_KEEP the lab
+// outlives them.
 func Main(m *testing.M, name string, hosts int, run func(*Lab) (int, error)) {
-	if os.Getenv("BOWLINE_E2E") != "1" {
-		os.Exit(SkipAll(m, "set BOWLINE_E2E=1 to run these tests in a lab (root)"))
+	if os.Getenv(enabled) != "1" {
+		os.Exit(m.Run())
 	}
 	code, err := inLab(name, hosts, run)
 	if err != nil {
@@ -43,23 +46,11 @@ func inLab(name string, hosts int, run func(*Lab) (int, error)) (code int, err e
 	return code, errors.Join(err, lab.Down(ctx), os.RemoveAll(dir))
 }
 
-// SkipAll returns the exit code for a TestMain whose tests cannot run. It runs none of them, so
-// that go test prints "no tests to run" for the package instead of a bare "ok".
-func SkipAll(m *testing.M, why string) int {
-	flag.Parse()
-	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
-		return m.Run() // names only
+// NeedLab skips a test that uses the lab of Main if there is none. Each of these tests calls it
+// first, so that each says why it did not run.
+func NeedLab(t testing.TB) {
+	t.Helper()
+	if os.Getenv(enabled) != "1" {
+		t.Skip("set " + enabled + "=1 to run the tests in a lab (root)")
 	}
-	for _, name := range []string{"test.run", "test.bench", "test.fuzz"} {
-		value := "" // benchmarks and fuzzing are off
-		if name == "test.run" {
-			value = "^$"
-		}
-		if err := flag.Set(name, value); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	fmt.Println("skipped: " + why)
-	return m.Run()
 }

@@ -96,6 +96,7 @@ func wants(t *testing.T, out labtest.Output, code int, words ...string) {
 }
 
 func handOver(t *testing.T, name string, remote bool) {
+	labtest.NeedLab(t)
 	ctx := t.Context()
 	b := newBox(t, lab, name)
 	w := way{b, remote}
