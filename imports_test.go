@@ -40,54 +40,66 @@ func (r rule) except(allowed ...string) rule {
 const endpoint = module + "/host/ssh/endpoint" // parses addresses; configurations have them
 
 var rules = []rule{
-	direct("syncloop/admit", []string{"time"}, "what an owner allows does not depend on the time; a pod of package pod has times"),
-	ban("syncloop/images", []string{module + "/syncloop/images/credentialprovider", "os", "os/exec"}, "an image is pulled on the machine; what runs beside this process is apart"),
-	direct("syncloop/images/credentialprovider", []string{module + "/host/...", module + "/cri/..."}, "a program is run beside this process, for whatever machine and by whatever way; images, whose credentials these are, knows the machine"),
-	direct("syncloop/images/credentialprovider", []string{"k8s.io/client-go/..."}, "tokens come by a function"),
-	ban("syncloop/podcerts", []string{module + "/..."}, "a pod's certificates concern the API server, and no machine"),
-	ban("host/logind", []string{module + "/host/ssh/...", module + "/host/local"}, "logind is asked the same way, however the machine is reached"),
-	ban("wall", append([]string{module + "/..."}, impure...), "the clock is below everything that goes by it"),
-	ban("pod", []string{module + "/..."}, "the vocabulary is at the bottom: values only"),
-	ban("pool", []string{module + "/cri/...", module + "/host/...", module + "/syncloop/...", module + "/provider/...", "k8s.io/client-go/...", "google.golang.org/grpc/..."}, "a pool manages hosts by their names, and does not know what a host is").except(endpoint),
-	direct("pool", []string{"os", "net"}, "a pool reaches nothing itself; its configurations have addresses and paths"),
-	ban("host/...", []string{module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "a machine knows nothing of pods' loops"),
-	ban("host/local", []string{module + "/host/ssh/..."}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"),
-	ban("host/ssh/...", []string{module + "/host/local"}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"),
-	ban("host/budget", append([]string{module + "/..."}, "net", "os", "io", "google.golang.org/grpc/...", "k8s.io/klog/..."), "budgets are counted in one place, whatever is read and from which host"),
-	ban("host/relisten", []string{module + "/host/ssh/...", module + "/host/local"}, "what is listened on comes and goes, by whatever way"),
-	ban("host/internal/machine", []string{"os", "os/exec", "net/http", "golang.org/x/sys/..."}, "what is known of machines is the same however they are reached"),
-	direct("host/internal/machine", []string{"io"}, "what is known of machines is the same however they are reached; the interfaces of host have readers"),
-	ban("host/ssh/endpoint", []string{module + "/host", module + "/host/ssh/link", module + "/host/ssh/shell"}, "an endpoint is read, and knows no machine"),
-	ban("nodecert", []string{module + "/..."}, "a node's certificates concern the API server, and no machine and no pod"),
-	ban("cri/...", []string{module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "the runtime's client serves the loop, not the other way round"),
+	direct("syncloop/admit", []string{"time"}, "admission does not depend on the time; the types of package pod have times"),
+	ban("syncloop/images", []string{module + "/syncloop/images/credentialprovider", "os", "os/exec"}, "the host's runtime pulls images; only credentialprovider runs programs beside this process"),
+	direct("syncloop/images/credentialprovider", []string{module + "/host/...", module + "/cri/..."}, "a credential provider runs beside this process, and gets only the image; package images knows the host"),
+	direct("syncloop/images/credentialprovider", []string{"k8s.io/client-go/..."}, "the caller passes a function that gets tokens"),
+	ban("syncloop/podcerts", []string{module + "/..."}, "the API server signs the certificates of pods; no host takes part"),
+	ban("host/logind", []string{module + "/host/ssh/...", module + "/host/local"}, "logind speaks the same protocol on a local and on a remote host"),
+	ban("wall", append([]string{module + "/..."}, impure...), "almost every package imports the clock, so it imports none"),
+	ban("pod", []string{module + "/..."}, "pod has the types that all packages share, so it imports none"),
+	ban("pool", []string{module + "/cri/...", module + "/host/...", module + "/syncloop/...", module + "/provider/...", "k8s.io/client-go/...", "google.golang.org/grpc/..."}, "a pool knows a host by its name and configuration, and gets the manage function as an argument").except(endpoint),
+	direct("pool", []string{"os", "net"}, "a pool opens no file and no connection; the configurations that it compares have addresses and paths"),
+	ban("host/...", []string{module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "package host offers operations on a host, and decides nothing about pods"),
+	ban("host/local", []string{module + "/host/ssh/..."}, "local and remote hosts share only host/internal/machine"),
+	ban("host/ssh/...", []string{module + "/host/local"}, "local and remote hosts share only host/internal/machine"),
+	ban("host/budget", append([]string{module + "/..."}, "net", "os", "io", "google.golang.org/grpc/...", "k8s.io/klog/..."), "every package that reads a host's answers counts them there, so it imports none of them"),
+	ban("host/relisten", []string{module + "/host/ssh/...", module + "/host/local"}, "relisten gets a function that listens, for a local and for a remote host alike"),
+	ban("host/internal/machine", []string{"os", "os/exec", "net/http", "golang.org/x/sys/..."}, "machine makes arguments and parses output for local and remote hosts, and runs nothing"),
+	direct("host/internal/machine", []string{"io"}, "machine makes arguments and parses output for local and remote hosts, and runs nothing; the interfaces of host have readers"),
+	ban("host/ssh/endpoint", []string{module + "/host", module + "/host/ssh/link", module + "/host/ssh/shell"}, "an endpoint is parsed before there is a link to its host"),
+	ban("nodecert", []string{module + "/..."}, "the API server signs the certificates of nodes; no host and no pod takes part"),
+	ban("cri/...", []string{module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "the loop uses the runtime's client, which does not know the loop"),
 	ban("syncloop/...", []string{module + "/provider/...", module + "/config", "github.com/virtual-kubelet/..."}, "the loop works without virtual-kubelet and is configured by values"),
-	ban("stats", []string{module + "/syncloop/...", module + "/provider/...", module + "/config", module + "/cri/...", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "what is used is measured on any host, and the pods come by a function"),
-	ban("nodelogs", []string{module + "/syncloop/...", module + "/provider/...", module + "/config", module + "/cri/...", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "logs are read from any host"),
-	ban("kubeletmetrics", []string{module + "/syncloop/...", module + "/provider/...", module + "/config", module + "/cri/...", "k8s.io/client-go/..."}, "the parts of the loop have metrics of their own; node joins them"),
-	ban("provider/...", []string{module + "/config"}, "its callers read the configuration"),
-	ban("provider/clusterwide", []string{module + "/..."}, "what is the same for every node concerns the API server, and no node by itself"),
-	ban("hostcheck", []string{module + "/provider/...", module + "/config", module + "/syncloop", "k8s.io/client-go/..."}, "a look at a machine needs no cluster and no loop"),
+	ban("stats", []string{module + "/syncloop/...", module + "/provider/...", module + "/config", module + "/cri/...", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "host.Meters measures on local and remote hosts alike, and the caller passes a function that lists the pods"),
+	ban("nodelogs", []string{module + "/syncloop/...", module + "/provider/...", module + "/config", module + "/cri/...", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "host.Host reads logs on local and remote hosts alike"),
+	ban("kubeletmetrics", []string{module + "/syncloop/...", module + "/provider/...", module + "/config", module + "/cri/...", "k8s.io/client-go/..."}, "the parts of the loop have metrics of their own; node joins all in one registry"),
+	ban("provider/...", []string{module + "/config"}, "its caller reads the configuration and passes values"),
+	ban("provider/clusterwide", []string{module + "/..."}, "it reads objects that are the same for every node from the API server, and knows no node"),
+	ban("hostcheck", []string{module + "/provider/...", module + "/config", module + "/syncloop", "k8s.io/client-go/..."}, "a machine is checked before it is a node, so without a cluster and without the loop"),
 	ban("api/...", []string{module + "/config", module + "/hosts", module + "/host/...", "k8s.io/client-go/...", "k8s.io/klog/..."}, "a client of Host objects needs only their types"),
-	ban("hosts", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/...", module + "/host/...", module + "/prepare", module + "/pool"}, "a Host object becomes a host configuration; how it is managed does not matter").except(endpoint),
+	ban("hosts", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/...", module + "/host/...", module + "/prepare", module + "/pool"}, "hosts turns a Host object into a configuration; its Sink manages the host").except(endpoint),
 	ban("hostadmin", []string{module + "/pool", module + "/prepare", "github.com/spf13/cobra"}, "the caller talks to the user; hostadmin manages no host"),
-	direct("hostadmin", []string{module + "/config", module + "/provider/...", module + "/cri/...", "os", "os/exec"}, "hosts and hostcheck read configurations and look at machines for it"),
-	ban("hosts/shard", []string{module + "/..."}, "every replica decides the same from the same input"),
+	direct("hostadmin", []string{module + "/config", module + "/provider/...", module + "/cri/...", "os", "os/exec"}, "it calls hosts and hostcheck, which read configurations and check machines"),
+	ban("hosts/shard", []string{module + "/..."}, "every replica must decide the same from the same input"),
 	ban("hosts/replica", []string{module + "/hosts", module + "/pool", module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/..."}, "which replica owns a host depends neither on its configuration nor on how it is managed").except(endpoint),
 	ban("drain", []string{module + "/..."}, "a node is drained through the API server alone"),
-	ban("kubeclient", []string{module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config"}, "a client concerns the API server alone"),
-	ban("logonce", []string{module + "/...", "k8s.io/klog/...", "time"}, "what was logged before decides about nothing else"),
-	ban("notify", []string{module + "/..."}, "a signal carries nothing"),
-	ban("cluster", []string{module + "/connect", module + "/node", module + "/ownership", module + "/host/ssh/...", module + "/host/local", module + "/pool"}, "which cluster answers does not depend on the way to the host").except(endpoint),
-	ban("ownership", []string{module + "/connect", module + "/node", module + "/provider/...", module + "/pool", "k8s.io/client-go/..."}, "who owns a host is decided on the host, before anything of a node"),
-	ban("connect", []string{module + "/node", module + "/provider/...", module + "/pool", module + "/cluster"}, "a host is reached whatever it is used for"),
-	ban("readiness", []string{module + "/node", module + "/pool", module + "/syncloop/..."}, "readiness is made of the runtime's status and the link's"),
-	ban("node", []string{module + "/fleet", module + "/pool", module + "/release", module + "/prepare", module + "/hostadmin", "github.com/spf13/cobra"}, "one node knows neither the others nor how its host is given back"),
+	ban("kubeclient", []string{module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config"}, "a client talks to the API server alone"),
+	ban("logonce", []string{module + "/...", "k8s.io/klog/...", "time"}, "it only decides whether an error is logged again"),
+	ban("notify", []string{module + "/..."}, "a signal carries no value"),
+	ban("cluster", []string{module + "/connect", module + "/node", module + "/ownership", module + "/host/ssh/...", module + "/host/local", module + "/pool"}, "the cluster of a host is found in the same way for local and remote hosts").except(endpoint),
+	ban("ownership", []string{module + "/connect", module + "/node", module + "/provider/...", module + "/pool", "k8s.io/client-go/..."}, "the owner of a host is decided on the host, before there is a node"),
+	ban("connect", []string{module + "/node", module + "/provider/...", module + "/pool", module + "/cluster"}, "a host is opened in the same way to manage, prepare and release it"),
+	ban("readiness", []string{module + "/node", module + "/pool", module + "/syncloop/..."}, "readiness gets the runtime's status as an argument"),
+	ban("node", []string{module + "/fleet", module + "/pool", module + "/release", module + "/prepare", module + "/hostadmin", "github.com/spf13/cobra"}, "one node knows neither other nodes nor how its host is released"),
 	ban("fleet", []string{"github.com/spf13/cobra", module + "/hostadmin"}, "commands start it, not the other way round"),
 	ban("release", []string{module + "/node", module + "/pool", module + "/fleet", "github.com/spf13/cobra"}, "a host is released without a node and without a terminal"),
-	direct("release", []string{module + "/host/ssh/...", module + "/host/local"}, "connect opens the host; what kind it is does not matter"),
-	ban("prepare", []string{module + "/node", module + "/cluster", module + "/pool", module + "/syncloop", module + "/provider/...", module + "/release", "github.com/spf13/cobra"}, "a host is prepared before it is a node"),
-	direct("prepare", []string{module + "/host/ssh/...", module + "/host/local"}, "connect opens the host; what kind it is does not matter"),
+	direct("release", []string{module + "/host/ssh/...", module + "/host/local"}, "connect opens the host, local or remote"),
+	ban("prepare", []string{module + "/node", module + "/cluster", module + "/pool", module + "/syncloop", module + "/provider/...", module + "/release", "github.com/spf13/cobra"}, "a machine is prepared before there is a node"),
+	direct("prepare", []string{module + "/host/ssh/...", module + "/host/local"}, "connect opens the host, local or remote"),
 	ban("configure", []string{module + "/node", module + "/pool", module + "/cri/...", module + "/syncloop/...", "github.com/spf13/cobra"}, "a configuration is written without managing anything"),
+	direct("cmd/bowline", []string{module + "/node", module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/host", module + "/host/local", "google.golang.org/grpc/..."}, "a command calls a package that does the work, and reaches no node, host or runtime itself"),
+	ban("hosts/clearing", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/...", module + "/host/...", module + "/pool"}, "it changes Host objects, and reaches no host").except(endpoint),
+	ban("faultinject", []string{module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/node", module + "/config", "k8s.io/client-go/..."}, "a fault strikes a call by its label, through the hook of package host"),
+	ban("hint", []string{module + "/..."}, "every package may add a hint to an error"),
+	ban("mountns", []string{module + "/..."}, "the process enters the mount namespace before it does anything else"),
+	ban("procmem", []string{module + "/..."}, "it reads and limits the memory of the process, and knows nothing that uses it"),
+	ban("sshlogin", []string{module + "/..."}, "it finds the user's keys and agent; the command knows the host to log in to"),
+	ban("version", []string{module + "/..."}, "every package may print the version"),
+	ban("charts", []string{module + "/..."}, "the chart is data"),
+	ban("cluster/clustertest", []string{module + "/node", module + "/cri/...", module + "/syncloop/...", module + "/provider/..."}, "the fake API server knows no node"),
+	ban("internal/testutil", []string{module + "/..."}, "tests of every package use it"),
+	ban("wall/walltest", []string{module + "/..."}, "tests of every package set the clock with it"),
 	ban("test/audit", []string{module + "/...", "k8s.io/client-go/...", "os", "net"}, "the checks of an audit log are pure"),
 	ban("config", []string{module + "/pool", module + "/hosts", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"),
 }
@@ -96,7 +108,7 @@ var rules = []rule{
 var shared = map[string]string{
 	"probehttp": "probes and hooks make the same requests",
 	"periodic":  "garbage collection and log rotation run in the same loop",
-	"admit":     "the allocation manager decides by it, and a worker on what is added to its pod later",
+	"admit":     "the allocation manager admits pods with it, and a worker what is added to its pod later",
 }
 
 // The clock imports what it needs to read the time.
@@ -113,32 +125,68 @@ var everywhere = []string{clock, logonce, hints}
 // TestImports: a part of syncloop is a directory below it. Parts do not import each other, so that
 // each can be read alone.
 func TestImports(t *testing.T) {
-	for _, problem := range violations(importsOf(t), dependenciesOf(t), rules, shared) {
+	imports := importsOf(t)
+	for _, problem := range append(violations(imports, dependenciesOf(t), rules, shared), unruled(imports, rules)...) {
 		t.Error(problem)
 	}
+}
+
+// unruled are the packages of the product that no rule names.
+func unruled(imports map[string][]string, rules []rule) (found []string) {
+	for short := range imports {
+		if short == module || strings.HasPrefix(short, "test/") || strings.HasPrefix(short, "hack/") {
+			continue // only tests, and tools
+		}
+		if !slices.ContainsFunc(rules, func(r rule) bool { return matches(short, r.from) }) {
+			found = append(found, "no rule names "+short)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func TestUnruled(t *testing.T) {
+	imports := map[string][]string{module: nil, "a": nil, "a/b": nil, "c": nil, "hack/d": nil, "test/e": nil}
+	got := unruled(imports, []rule{ban("a/...", nil, "")})
+	if want := []string{"no rule names c"}; !slices.Equal(got, want) {
+		t.Errorf("found %q, want %q", got, want)
+	}
+}
+
+// goList runs go list for the module, as it is built for use and with faults, and returns the lines
+// of both.
+func goList(t *testing.T, args ...string) (lines []string) {
+	t.Helper()
+	for _, tags := range []string{"", "faults"} {
+		cmd := exec.Command("go", append([]string{"list", "-tags", tags}, append(args, "./...")...)...)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v: %v", cmd, err)
+		}
+		lines = append(lines, strings.Split(strings.TrimSpace(string(out)), "\n")...)
+	}
+	return lines
 }
 
 // dependenciesOf lists all packages that the module consists of.
 func dependenciesOf(t *testing.T) []string {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-deps", "./...").Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	return strings.Fields(string(out))
+	return goList(t, "-deps")
 }
 
 // importsOf lists the imports of each package of the module, by its path in the module.
 func importsOf(t *testing.T) map[string][]string {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}: {{join .Imports " "}}`, "./...").Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
 	imports := map[string][]string{}
-	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+	for _, line := range goList(t, "-f", `{{.ImportPath}}: {{join .Imports " "}}`) {
 		from, list, _ := strings.Cut(line, ":")
-		imports[strings.TrimPrefix(from, module+"/")] = strings.Fields(list)
+		short := strings.TrimPrefix(from, module+"/")
+		for _, imp := range strings.Fields(list) {
+			if !slices.Contains(imports[short], imp) {
+				imports[short] = append(imports[short], imp)
+			}
+		}
+		imports[short] = slices.Clip(imports[short])
 	}
 	return imports
 }
