@@ -18,23 +18,34 @@ run_tests() {
 	go test -count=1 -run "^($1)\$" "$2"
 }
 
-# commit_bodies fails if a commit has no body, or one without a sentence of at least four words. It
-# checks the commits that the upstream branch lacks, or else the last commit. Outside a git checkout
-# and on a shallow clone it checks nothing.
-commit_bodies() {
+# commit_messages fails if the subject of a commit has more than 70 characters, or if its body has
+# fewer than 40 or no sentence of at least four words. It checks the commits that the upstream branch
+# lacks, or else the last commit, but none up to the one that introduced the rule for subjects.
+# Outside a git checkout and on a shallow clone it checks nothing.
+commit_messages() {
 	[ "$(git rev-parse --is-shallow-repository 2>/dev/null)" = false ] || return 0
 	git rev-parse -q --verify HEAD >/dev/null || return 0
-	local range=(-1 HEAD) commit missing=
+	local base=e2f267a2e034032245491cad83d875f5a56f7fe9
+	local range=(-1 HEAD) commit subject body wrong=
 	if git rev-parse -q --verify '@{upstream}' >/dev/null 2>&1; then range=('@{upstream}..HEAD'); fi
+	if git rev-parse -q --verify "$base^{commit}" >/dev/null; then range+=("^$base"); fi
 	for commit in $(git rev-list --no-merges "${range[@]}"); do
-		git log -1 --format=%b "$commit" | grep -vE '^[A-Z][A-Za-z-]+: ' | tr '\n' ' ' |
-			grep -qE '([^ ]+ +){3,}[^ ]*[.!?]( |$)' || missing+="  $(git log -1 --format='%h %s' "$commit")"$'\n'
+		subject=$(git log -1 --format=%s "$commit")
+		body=$(git log -1 --format=%b "$commit" | grep -vE '^[A-Z][A-Za-z-]+: ' | tr '\n' ' ') || body=
+		if [ "$(characters "$subject")" -gt 70 ]; then
+			wrong+="  $(git log -1 --format=%h "$commit") $subject: the subject has more than 70 characters"$'\n'
+		fi
+		if [ "$(characters "$body")" -lt 40 ] || ! grep -qE '([^ ]+ +){3,}[^ ]*[.!?]( |$)' <<<"$body"; then
+			wrong+="  $(git log -1 --format=%h "$commit") $subject: no body says why"$'\n'
+		fi
 	done
-	[ -z "$missing" ] || { printf 'these commits have no body that says why (CONTRIBUTING.md):\n%s' "$missing" >&2; return 1; }
+	[ -z "$wrong" ] || { printf 'these messages of commits break the rules (CONTRIBUTING.md):\n%s' "$wrong" >&2; return 1; }
 }
 
-step "commits have a body"
-commit_bodies
+characters() { printf %s "$1" | LC_ALL=C.UTF-8 wc -m; }
+
+step "commit messages"
+commit_messages
 
 step "format"
 unformatted=$(gofmt -l $(git ls-files '*.go'))
