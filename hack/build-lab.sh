@@ -16,7 +16,7 @@ bin=$cache/bin
 stamps=$cache/stamps
 mkdir -p "$bin" "$stamps"
 
-# The linker flags -s -w in build leave out debug information.
+. hack/build-lib.sh
 export CGO_ENABLED=0
 
 # program  module directory  package  directories of the sources, below lab/
@@ -49,36 +49,6 @@ stamp_of() {
   ) | sha256sum | cut -d' ' -f1
 }
 
-# Shows every few seconds how many packages a build has compiled, and how long the rest may take,
-# because a cold build of Kubernetes takes minutes.
-build() {
-  local module=$1 package=$2 out=$3 log start pid all compiled
-  local flags=(-trimpath -buildvcs=false -ldflags '-s -w')
-  log=$(mktemp)
-  all=$(cd "$module" && go list "${flags[@]}" -deps -f '{{if .Stale}}.{{end}}' "$package" 2>"$log" | grep -c .) || true
-  start=$SECONDS
-  (cd "$module" && exec go build -v "${flags[@]}" -o "$out.new" "$package") >"$log" 2>&1 &
-  pid=$!
-  trap 'kill $pid 2>/dev/null; exit 130' INT TERM
-  while kill -0 "$pid" 2>/dev/null; do
-    sleep 0.2
-    if (((SECONDS - start) % 5 == 4)); then
-      compiled=$(wc -l <"$log")
-      printf '  %4d s, %4d of %d packages compiled, about %d s left\n' $((SECONDS - start)) "$compiled" "$all" \
-        $((compiled > 0 && all > compiled ? (SECONDS - start) * (all - compiled) / compiled + 1 : 1))
-      sleep 1
-    fi
-  done
-  if ! wait "$pid"; then
-    grep -v '^[a-z0-9./_-]*$' "$log" >&2 || cat "$log" >&2
-    rm -f "$log"
-    return 1
-  fi
-  trap - INT TERM
-  rm -f "$log"
-  mv -f "$out.new" "$out"
-}
-
 install_packages() {
   local missing=() pkg
   for pkg in runc containernetworking-plugins iptables conntrack ipset iproute2 openssh-server openssh-client busybox-static; do
@@ -106,7 +76,8 @@ table | while read -r program module package sources; do
     continue
   fi
   echo "building $program"
-  build "$module" "$package" "$bin/$program" </dev/null
+  # The linker flags -s -w leave out debug information.
+  build "$module" "$package" "$bin/$program" -trimpath -buildvcs=false -ldflags '-s -w' </dev/null
   echo "$stamp" >"$stamps/$program"
 done
 # The toolbox image has Debian's busybox. Its copy is new only if it differs: a running lab builds

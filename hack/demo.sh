@@ -56,7 +56,7 @@ awaits() {
 step "Building (skips what has not changed; Kubernetes takes some minutes the first time)"
 # Without the lab's kubelet, which only tests run.
 hack/build-lab.sh bowline-lab pause web toolbox containerd-shim-runc-v2 bowline-containerd bowline-coredns bowline-kube | sed 's/^/  /'
-make --no-print-directory -s build
+make --no-print-directory -s build | sed 's/^/  /'
 echo "  Bowline is $bowline, $(du -h --apparent-size "$bowline" | cut -f1)"
 
 step "A cluster on this machine, with two hosts that are not nodes yet"
