@@ -21,12 +21,13 @@ import (
 var (
 	quoted = regexp.MustCompile("`([A-Za-z_*][A-Za-z0-9_.*-]*(?:/[A-Za-z0-9_.*-]+)*)`")
 	goName = regexp.MustCompile("`([A-Za-z]+(?:\\.[A-Za-z]+)*)(?:\\([^`]*\\)| [*]= 2)?`")
-	goFile = regexp.MustCompile(`[A-Za-z0-9_*-]+(?:/[A-Za-z0-9_*-]+)*\.go\b`)
+	named  = regexp.MustCompile(`[A-Za-z0-9_*-]+(?:/[A-Za-z0-9_*-]+)*\.(?:go|md|sh)\b`)
+	ended  = regexp.MustCompile(`\.(go|md|sh)$`)
 )
 
-// TestNamedFilesExist: a document that names a Go file or a directory of the repository, and a
-// package comment that names a Go file, name one that exists. A short name counts below the other
-// paths of its line.
+// TestNamedFilesExist: a document that names a file (.go, .md, .sh) or a directory of the
+// repository, and a package comment that names a file, name one that exists. A short name counts
+// below the other paths of its line.
 func TestNamedFilesExist(t *testing.T) {
 	names := 0
 	exists := func(name string, below ...string) bool {
@@ -49,14 +50,14 @@ func TestNamedFilesExist(t *testing.T) {
 				below := []string{"syncloop"}
 				for _, m := range quoted.FindAllStringSubmatch(line, -1) {
 					first, _, deep := strings.Cut(m[1], "/")
-					if first == "bin" || m[1] == "hosts/status" {
-						continue // what is built, and a resource of the API
+					if first == "bin" || m[1] == "hosts/status" || m[1] == "k3s-agent-uninstall.sh" {
+						continue // what is built, a resource of the API, and a program of k3s
 					}
 					_, err := os.Stat(first)
 					if dir := filepath.Dir(m[1]); deep && err == nil {
 						below = append(below, dir, m[1])
 					}
-					if deep && err == nil && !strings.Contains(m[1], ".") || strings.HasSuffix(m[1], ".go") {
+					if deep && err == nil && !strings.Contains(m[1], ".") || ended.MatchString(m[1]) {
 						paths = append(paths, m[1])
 					}
 				}
@@ -70,17 +71,21 @@ func TestNamedFilesExist(t *testing.T) {
 	}
 	for _, p := range typedModule() {
 		for _, file := range p.files {
-			if path := positions.File(file.Pos()).Name(); filepath.Base(path) == "doc.go" {
-				for _, name := range goFile.FindAllString(file.Doc.Text(), -1) {
-					if !exists(name, filepath.Dir(path)) {
-						t.Errorf("%s names %s, which does not exist", path, name)
-					}
+			path := positions.File(file.Pos()).Name()
+			for _, name := range named.FindAllString(file.Doc.Text(), -1) {
+				if !exists(name, filepath.Dir(path)) {
+					t.Errorf("%s names %s, which does not exist", path, name)
 				}
 			}
 		}
 	}
-	if names < 300 {
+	if names < 400 {
 		t.Errorf("looked at %d names: there are more", names)
+	}
+	for text, want := range map[string]string{"`hack/x.sh`": "hack/x.sh", "`docs/y.md`": "docs/y.md", "`z.go`": "z.go"} {
+		if m := quoted.FindStringSubmatch(text); m == nil || m[1] != want || !ended.MatchString(m[1]) || named.FindString(text) != want {
+			t.Errorf("%s is not seen as a file", text)
+		}
 	}
 }
 
