@@ -141,6 +141,15 @@ func TestModelsNameTheCode(t *testing.T) {
 	}
 }
 
+// TestArchitectureIsShort: it is the entry to the code, and is read as a whole.
+func TestArchitectureIsShort(t *testing.T) {
+	src, err := os.ReadFile("ARCHITECTURE.md")
+	testutil.Must(t, err)
+	if lines := strings.Count(string(src), "\n"); lines == 0 || lines > 200 {
+		t.Errorf("ARCHITECTURE.md has %d lines, want at most 200", lines)
+	}
+}
+
 // TestJourney: a pod's way through the code is short, does not lead through main, and is as the
 // table in ARCHITECTURE.md says.
 func TestJourney(t *testing.T) {
