@@ -19,7 +19,10 @@ var readers = map[string]string{
 	"(syncloop/volume/render.Faults).Error": "shows a text once",
 	"cri.classify":                          "a name that is reserved has no code of its own in the CRI",
 	"hint.Text":                             "joins sentences for a condition, and decides nothing",
+	"host/internal/machine.SliceExists":     "busctl prints the message of a D-Bus error, but not its name, and a script over SSH has only busctl",
+	"host/internal/machine.SliceMissing":    "as SliceExists",
 	"host/local.unmountShared":              "umount(8) has one exit status for all failures",
+	"host/ssh.errnoOf":                      "a program on the host has strerror(3) in its output, and no errno",
 	"host/ssh/endpoint.loginRefused":        "x/crypto/ssh exports no types for these errors",
 	"host/ssh/link.refusal":                 "sshd sends strerror(3) instead of an errno",
 	"syncloop/podconfig/manifest.plain":     "strips what libraries prefix, and decides nothing",
@@ -110,6 +113,13 @@ func f(err error, s *fault, c condition, known string, all map[string]int, st *s
 	known = strings.Repeat(known, 2)
 	return text
 }
+func given(said, name string, msg []byte, message int) bool {
+	return strings.Contains(said, "exists") // reads
+}
+func again(message, reason string) bool {
+	words := strings.Fields(message) // reads
+	return strings.HasPrefix(reason, "x") || message == "" || message == reason || words == nil
+}
 `
 	var want, got []int
 	for i, line := range strings.Split(text, "\n") {
@@ -138,7 +148,7 @@ const (
 )
 
 // reading follows the texts that were written for people through the variables of a function. It
-// does not follow them into other functions.
+// does not follow them into other functions, but believes the name of a parameter (messages).
 type reading struct {
 	typed
 	holds map[types.Object]origin
@@ -159,6 +169,9 @@ func (p typed) sentencesRead() map[string][]ast.Node {
 				name = strings.ReplaceAll(p.Defs[f.Name].(*types.Func).FullName(), module+"/", "")
 			}
 			r := &reading{p, map[types.Object]origin{}}
+			if f, ok := d.(*ast.FuncDecl); ok {
+				r.given(f)
+			}
 			for r.follow(d) {
 			}
 			ast.Inspect(d, func(n ast.Node) bool {
@@ -170,6 +183,20 @@ func (p typed) sentencesRead() map[string][]ast.Node {
 		}
 	}
 	return found
+}
+
+// messages are the names of parameters that hold what a program, a server or an error said.
+var messages = []string{"said", "message", "msg", "stderr"}
+
+// given notes the parameters of a function that have the name of a message.
+func (r *reading) given(f *ast.FuncDecl) {
+	for _, field := range f.Type.Params.List {
+		for _, name := range field.Names {
+			if o := r.Defs[name]; slices.Contains(messages, name.Name) && isString(o.Type()) {
+				r.holds[o] = phrase
+			}
+		}
+	}
 }
 
 // follow finds the variables that hold such texts. It reports whether there was a new one.
