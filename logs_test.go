@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/constant"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -13,17 +14,25 @@ import (
 // TestLogMessages: people and alerts search the log for a message. So it is the same text each time,
 // in the form of Kubernetes' own messages, and what differs is in keys and values.
 func TestLogMessages(t *testing.T) {
-	calls := 0
+	calls, used := 0, set{}
 	for _, p := range typedModule() {
 		for _, c := range p.logged() {
 			calls++
 			if why := c.fault(); why != "" {
 				t.Errorf("%s: the log message %s", at(c.at), why)
 			}
+			if c.text != nil {
+				used[constant.StringVal(c.text)] = true
+			}
 		}
 	}
 	if calls < 100 {
 		t.Errorf("looked at %d log messages: there are more", calls)
+	}
+	for text := range quiet {
+		if !used[text] {
+			t.Errorf("no call logs %q, which may be quiet", text)
+		}
 	}
 }
 
@@ -42,6 +51,14 @@ func TestLogMessagesFail(t *testing.T) {
 		`log.Info("Removed ` + strings.Repeat("x", 73) + `")`: "has more than 80 characters",
 		`log.Info("Removed ` + strings.Repeat("é", 72) + `")`: "",
 		`log.Info("Removed the image %q")`:                    "has a verb of fmt",
+		`log.Info("The image is removed")`:                    "begins with The, which is no verb on the list",
+		`log.Info("Image removed")`:                           "begins with Image, which is no verb on the list",
+		`log.Info("Failed to remove the image")`:              "reports a failure, and is no Error",
+		`log.V(1).Info("Failed to remove the image")`:         "reports a failure, and is no Error",
+		`log.V(1).Info("Failed to check all shims")`:          "",
+		`log.Info("Failed to check all shims")`:               "reports a failure, and is no Error",
+		`log.Error(nil, "Failed")`:                            "does not say what failed",
+		`log.Error(nil, "Failed, will retry")`:                "does not say what failed",
 		`klog.Infof("Removed %s", name)`:                      "goes to klog itself: use a klog.Logger",
 		`klog.ErrorS(nil, "Failed to remove the image")`:      "goes to klog itself: use a klog.Logger",
 	} {
@@ -62,10 +79,18 @@ type logCall struct {
 	at    ast.Node
 	text  constant.Value
 	plain bool // a function of klog itself, without a logger
+	info  bool // not an error
+	v     bool // of a higher verbosity
 }
 
 var (
 	logs = regexp.MustCompile(`^(Info|Warning|Error|Fatal|Exit)`)
+	// verbs begin a message: what was done, or what is being done now.
+	verbs = strings.Fields(`Accepting Acquired Applied Beginning Called Changed Collected Connected Creating Deleting Detached
+		Detected Disabled Dropped Evicted Evicting Failed Finished Found Handed Handing Holding Ignored Keeping Leaving Logging
+		Lost Missed Observed Opened Quarantined Reacquired Read Received Reclaiming Recorded Recovered Refused Registered
+		Registering Rejected Rejecting Releasing Removed Removing Renewed Reported Rescheduled Retrying Rotated Set Shutting
+		Skipped Started Starting Stopped Stopping Timed Using Waiting Wrote`)
 	verb = regexp.MustCompile(`%[-+# 0]*[0-9.*]*[a-zA-Z]`)
 )
 
@@ -88,7 +113,37 @@ func (c logCall) fault() string {
 	case verb.MatchString(text):
 		return "has a verb of fmt"
 	}
+	word, rest, _ := strings.Cut(text, " ")
+	switch word = strings.TrimRight(word, ":,;"); {
+	case word == "Failed" && !strings.HasPrefix(rest, "to "):
+		return "does not say what failed"
+	case word == "Failed" && c.info && (!c.v || quiet[text] == ""):
+		return "reports a failure, and is no Error"
+	case !slices.Contains(verbs, word):
+		return "begins with " + word + ", which is no verb on the list"
+	}
 	return ""
+}
+
+// quiet are the failures that are no errors of the log, each with the reason: something else reports
+// them, or the next attempt makes them good. They are logged at V(1) or above. All others are Errors.
+var quiet = map[string]string{
+	"Failed to answer a node log query":                                      "the client gets the error in the answer",
+	"Failed to check all shims":                                              "is repeated, and a runtime that does not answer makes the node not Ready",
+	"Failed to close the shutdown watch":                                     "the watch has ended, and why is logged",
+	"Failed to grow the pod's cgroup, will retry":                            "the resize continues, and logs its own failure",
+	"Failed to list the runtime's images":                                    "a runtime that does not answer makes the node not Ready",
+	"Failed to look up the result of an image pull":                          "the next garbage collection of images repeats it",
+	"Failed to open the SSH connection":                                      "package readiness logs that the link is lost, with this error",
+	"Failed to re-read the node's labels":                                    "the labels that are known count",
+	"Failed to read static pods":                                             "the host cannot be reached, which the condition LinkUp shows; other failures are Errors",
+	"Failed to read the host's boot ID":                                      "an unknown boot ID is a case of its own",
+	"Failed to read the host's resolv.conf; the pod gets the last known one": "the pod starts with it",
+	"Failed to read the node's pods after an outage, will retry":             "an API server that does not answer is an Error of the lease",
+	"Failed to release the claim of two connections":                         "the connection that holds it has ended, and its locks with it",
+	"Failed to release the lost lock":                                        "the host releases it by itself, and the loss is an Error",
+	"Failed to remove the records of removed images, will retry":             "the next garbage collection of images repeats it",
+	"Failed to verify the cluster of the API server, will retry":             "an API server that does not answer is an Error of the lease",
 }
 
 // logged returns the calls of the package that log.
@@ -105,7 +160,7 @@ func (p typed) logged() (calls []logCall) {
 			}
 			switch name := f.FullName(); {
 			case name == "(github.com/go-logr/logr.Logger).Info":
-				calls = append(calls, logCall{at: call, text: p.Types[call.Args[0]].Value})
+				calls = append(calls, logCall{at: call, text: p.Types[call.Args[0]].Value, info: true, v: p.verbose(call)})
 			case name == "(github.com/go-logr/logr.Logger).Error":
 				calls = append(calls, logCall{at: call, text: p.Types[call.Args[1]].Value})
 			case f.Pkg().Path() == "k8s.io/klog/v2" && f.Signature().Recv() == nil && logs.MatchString(f.Name()):
@@ -115,4 +170,18 @@ func (p typed) logged() (calls []logCall) {
 		})
 	}
 	return calls
+}
+
+// verbose reports whether a call of Info is one of V(n).
+func (p typed) verbose(call *ast.CallExpr) bool {
+	s, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	of, ok := ast.Unparen(s.X).(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	f := p.function(of.Fun)
+	return f != nil && f.Name() == "V"
 }

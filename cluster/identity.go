@@ -45,7 +45,7 @@ func newIdentity(ctx context.Context, cfg *config.Host, nodeName string) (*ident
 	case config.IdentityBootstrap:
 		err = i.certify(ctx, nodecert.Config{NodeName: nodeName, Directory: cfg.Identity.CertificateDirectory, Asker: base})
 	case config.IdentityCSR:
-		klog.FromContext(ctx).Error(nil, "Identity mode CSR lets this account become any node",
+		klog.FromContext(ctx).Error(nil, "Using identity mode CSR, which lets this account become any node",
 			"credential", credentialOf(cfg), "node", nodeName)
 		i.Approver = base
 		err = i.certify(ctx, nodecert.Config{NodeName: nodeName, Directory: cfg.Identity.CertificateDirectory, Asker: base, Approve: true})

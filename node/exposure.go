@@ -57,7 +57,7 @@ func newExposure(ctx context.Context, n *Node, port int, certificate getCertific
 				return
 			}
 			n.node.SetCondition(c)
-			klog.Background().WithValues("node", n.name).Info("KubeletExposed condition changed", "status", c.Status, "reason", c.Reason, "message", c.Message)
+			klog.Background().WithValues("node", n.name).Info("Changed the condition KubeletExposed", "status", c.Status, "reason", c.Reason, "message", c.Message)
 		},
 	})
 	return e, err

@@ -43,7 +43,7 @@ func watchImages(ctx context.Context, pulled notify.Signal,
 		case ctx.Err() != nil:
 			return nil
 		case err != nil: // the Ready condition reports a runtime that is away
-			klog.FromContext(ctx).V(2).Info("The runtime does not list its images", "err", err)
+			klog.FromContext(ctx).V(2).Info("Failed to list the runtime's images", "err", err)
 		default:
 			set(provider.NodeImages(images))
 		}

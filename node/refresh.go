@@ -229,11 +229,11 @@ func (n *Node) follow(last, next *snapshot) {
 		n.exposed.retry()
 	}
 	if !slices.Equal(last.spec.HostIPs, next.spec.HostIPs) {
-		klog.Background().Info("The host's address has changed", "host", n.cfg.Name, "node", n.name, "from", last.spec.HostIPs, "to", next.spec.HostIPs)
+		klog.Background().Info("Found another address of the host", "host", n.cfg.Name, "node", n.name, "from", last.spec.HostIPs, "to", next.spec.HostIPs)
 		n.loop.MachineChanged()
 	}
 	if last.spec.CgroupDriver != next.spec.CgroupDriver {
-		klog.Background().Info("The runtime's cgroup driver has changed", "host", n.cfg.Name, "node", n.name, "from", last.spec.CgroupDriver, "to", next.spec.CgroupDriver)
+		klog.Background().Info("Found another cgroup driver of the runtime", "host", n.cfg.Name, "node", n.name, "from", last.spec.CgroupDriver, "to", next.spec.CgroupDriver)
 		n.loop.MachineChanged() // the new driver rejects the cgroups of pods that failed to start
 	}
 }

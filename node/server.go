@@ -77,7 +77,7 @@ func (n *Node) authentication(ctx context.Context) api.Authentication {
 		a.Tokens = n.cluster.Client.AuthenticationV1().TokenReviews()
 	}
 	if a.ClientCAs == "" {
-		klog.FromContext(ctx).Error(nil, "Client certificates are rejected: clientCAFile is not set", "node", n.name, "setting", "authentication.x509.clientCAFile", "refused", "kubectl logs and exec")
+		klog.FromContext(ctx).Error(nil, "Rejecting client certificates: clientCAFile is not set", "node", n.name, "setting", "authentication.x509.clientCAFile", "refused", "kubectl logs and exec")
 	}
 	return a
 }

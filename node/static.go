@@ -113,7 +113,7 @@ func (s *staticPods) await(ctx context.Context) {
 	case <-ctx.Done():
 	case <-s.apiSeen:
 	case <-time.After(staticPatience):
-		klog.FromContext(ctx).Info("The API server has not listed its pods yet; static pods start without them")
+		klog.FromContext(ctx).Info("Starting static pods: the API server has not listed its pods yet")
 	}
 }
 

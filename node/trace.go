@@ -21,7 +21,7 @@ func traced(ctx context.Context, next host.Hook) host.Hook {
 	return func(ctx context.Context, label string, call func(context.Context) error) error {
 		began := time.Now()
 		err := next.Do(ctx, label, call)
-		log.Info("Call", "label", label, "took", time.Since(began).Round(10*time.Microsecond), "err", err)
+		log.Info("Called the host", "label", label, "took", time.Since(began).Round(10*time.Microsecond), "err", err)
 		return err
 	}
 }

@@ -30,6 +30,6 @@ func Release(ctx context.Context, claim Claim) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if err := claim.Release(ctx); err != nil {
-		log.Error(err, "Could not release the host completely; the next run takes it over")
+		log.Error(err, "Failed to release the host completely; the next run takes it over")
 	}
 }

@@ -16,7 +16,8 @@ func TestReportsAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
 		s := newNodeStatus(Config{RepairInterval: 10 * time.Second, OnReconnect: func() { calls++ }})
-		log := &stateLog{what: "renew the node's lease", again: s.again.Send}
+		log := renewalLog()
+		log.again = s.again.Send
 		ctx, cancel := context.WithCancel(t.Context())
 		var sent []time.Duration
 		began := time.Now()

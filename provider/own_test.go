@@ -45,7 +45,7 @@ func TestForeignNodeIsNotChanged(t *testing.T) {
 	}
 	delete(made.Annotations, AnnotationDriver)
 	client := fake.NewClientset(made)
-	c := &nodeClient{NodeInterface: client.CoreV1().Nodes(), log: &stateLog{what: "test"}}
+	c := &nodeClient{NodeInterface: client.CoreV1().Nodes(), log: reportLog()}
 	if _, err := c.Get(ctx, "n1", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "does not belong to Bowline") {
 		t.Errorf("it was read: %v", err)
 	}

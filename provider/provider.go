@@ -55,8 +55,8 @@ func New(c Config) (*Node, error) {
 		self:        self,
 		status:      newNodeStatus(c),
 		registered:  make(chan struct{}),
-		registerLog: &stateLog{what: "register the node"},
-		leaseLog:    &stateLog{what: "renew the node's lease"},
+		registerLog: registrationLog(),
+		leaseLog:    renewalLog(),
 		standby:     standby{instance: c.Instance, holdsHost: c.HoldsHost},
 	}
 	n.leaseLog.again = n.status.again.Send
@@ -67,7 +67,7 @@ func New(c Config) (*Node, error) {
 			n.RecordEvent(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", c.Registration.NodeName, boot))
 		},
 		now:     time.Now,
-		log:     &stateLog{what: "report the node's status"},
+		log:     reportLog(),
 		standby: &n.standby,
 	}
 	n.controller, err = vknode.NewPodController(vknode.PodControllerConfig{

@@ -13,8 +13,10 @@ import (
 // stateLog logs when something starts to fail, fails with another error, or works again, and
 // nothing in between.
 type stateLog struct {
-	what  string // "report the node's status"
-	again func() // called when it works again; may be nil, must not block
+	// failed and worked log. The messages are theirs, so that each names what fails.
+	failed func(klog.Logger, error)
+	worked func(klog.Logger)
+	again  func() // called when it works again; may be nil, must not block
 
 	mu   sync.Mutex
 	last logonce.Failure
@@ -30,11 +32,38 @@ func (s *stateLog) note(ctx context.Context, err error) {
 	switch {
 	case !changed:
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "Failed, will retry", hint.With(err, "operation", s.what)...)
+		s.failed(klog.FromContext(ctx), err)
 	default:
-		klog.FromContext(ctx).Info("Recovered", "operation", s.what)
+		s.worked(klog.FromContext(ctx))
 		if s.again != nil {
 			s.again()
 		}
+	}
+}
+
+func registrationLog() *stateLog {
+	return &stateLog{
+		failed: func(log klog.Logger, err error) {
+			log.Error(err, "Failed to register the node, will retry", hint.With(err)...)
+		},
+		worked: func(log klog.Logger) { log.Info("Registered the node after failures") },
+	}
+}
+
+func renewalLog() *stateLog {
+	return &stateLog{
+		failed: func(log klog.Logger, err error) {
+			log.Error(err, "Failed to renew the node's lease, will retry", hint.With(err)...)
+		},
+		worked: func(log klog.Logger) { log.Info("Renewed the node's lease after failures") },
+	}
+}
+
+func reportLog() *stateLog {
+	return &stateLog{
+		failed: func(log klog.Logger, err error) {
+			log.Error(err, "Failed to report the node's status, will retry", hint.With(err)...)
+		},
+		worked: func(log klog.Logger) { log.Info("Reported the node's status after failures") },
 	}
 }

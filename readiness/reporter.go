@@ -97,11 +97,11 @@ func (r *Reporter) look(ctx context.Context, s *State) error {
 	switch {
 	case state.Up && s.Link != nil && s.Link.Up:
 	case state.Up:
-		klog.FromContext(ctx).Info("Link to the host is up", "address", l.Address)
+		klog.FromContext(ctx).Info("Connected to the host", "address", l.Address)
 	default:
 		down := &link.DownError{Address: l.Address, For: now.Sub(state.Since), Cause: state.Err}
 		l.Message, l.Over = hint.Text(down), state.Since.Add(r.grace)
-		klog.FromContext(ctx).Error(down, "Link to the host is down", hint.With(down)...)
+		klog.FromContext(ctx).Error(down, "Lost the link to the host", hint.With(down)...)
 	}
 	s.link(now, l)
 	return nil

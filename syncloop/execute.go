@@ -63,11 +63,42 @@ func (e *reasonError) Unwrap() error { return e.err }
 
 func because(reason string, err error) error { return &reasonError{reason, err} }
 
+// logFailure logs that the operation failed. Each kind has a message, by which people and alerts find
+// it.
+func (j *job) logFailure(log klog.Logger, err error, values ...any) {
+	switch j.op.Kind {
+	case plan.OpVolumes:
+		log.Error(err, "Failed to prepare the pod's volumes", values...)
+	case plan.OpSandbox:
+		log.Error(err, "Failed to run the pod's sandbox", values...)
+	case plan.OpPull:
+		log.Error(err, "Failed to pull the container's image", values...)
+	case plan.OpHook:
+		log.Error(err, "Failed to run the container's postStart hook", values...)
+	case plan.OpStart:
+		log.Error(err, "Failed to start the container", values...)
+	case plan.OpStop:
+		log.Error(err, "Failed to stop the container", values...)
+	case plan.OpStopSandbox:
+		log.Error(err, "Failed to stop the pod's sandbox", values...)
+	case plan.OpRemoveContainer:
+		log.Error(err, "Failed to remove the container", values...)
+	case plan.OpRemoveSandbox:
+		log.Error(err, "Failed to remove the pod's sandbox", values...)
+	case plan.OpRelease:
+		log.Error(err, "Failed to release the pod's volumes", values...)
+	case plan.OpResize:
+		log.Error(err, "Failed to resize the pod", values...)
+	default:
+		log.Error(err, "Failed to execute an unknown operation", values...)
+	}
+}
+
 // run executes the operation and returns its outcome. Errors are handled here, once: logged,
 // recorded as an event, and turned into the outcome.
 func (j *job) run(ctx context.Context) plan.Outcome {
 	log := klog.FromContext(ctx)
-	log.V(2).Info("Operation begins", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "why", j.op.Reason)
+	log.V(2).Info("Beginning an operation", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "why", j.op.Reason)
 	out := plan.Outcome{Operation: j.op}
 	var err error
 	switch j.op.Kind {
@@ -108,7 +139,7 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 	out.Err, out.Reason = j.words(err), j.reason(err)
 	j.loop.cfg.Metrics.operation(j.pod, out, err)
 	if ctx.Err() == nil {
-		log.Error(err, "Operation failed", hint.With(err, "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "reason", out.Reason)...)
+		j.logFailure(log, err, hint.With(err, "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "reason", out.Reason)...)
 		j.record(out, err)
 	}
 	return out

@@ -52,7 +52,7 @@ func (l *Loop) certificates() <-chan types.UID {
 func (l *Loop) handle(ctx context.Context, change podconfig.Change) {
 	p := change.Pod
 	ref := pod.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
-	klog.FromContext(ctx).V(2).Info("Pod changed", "op", change.Op, "source", change.Source,
+	klog.FromContext(ctx).V(2).Info("Received a change of the pod", "op", change.Op, "source", change.Source,
 		"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID)
 	now := time.Now()
 	switch change.Op {

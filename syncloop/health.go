@@ -86,13 +86,13 @@ func (l *Loop) askRuntime(ctx context.Context) bool {
 	log := klog.FromContext(ctx)
 	switch {
 	case runtime != "":
-		log.Error(nil, "Runtime is not ready", "reason", runtime)
+		log.Error(nil, "Found the runtime not ready", "reason", runtime)
 		l.cfg.RuntimeChanged(false, "KubeletNotReady", runtime)
 	case network != "":
-		log.Error(nil, "Runtime network is not ready", "reason", network)
+		log.Error(nil, "Found the runtime's network not ready", "reason", network)
 		l.cfg.RuntimeChanged(false, "KubeletNotReady", network)
 	default:
-		log.Info("The runtime is ready")
+		log.Info("Found the runtime ready")
 		l.cfg.RuntimeChanged(true, "KubeletReady", "kubelet is posting ready status")
 		l.cfg.PLEG.Kick()
 	}

@@ -25,7 +25,7 @@ func (r *Replica) step(ctx context.Context, now time.Time) (next time.Time) {
 		if r.heard {
 			log.Info("Observed own Lease renewals; resuming assignment", "replica", r.cfg.Name)
 		} else {
-			log.Error(nil, "Own Lease renewals are not observed; keeping hosts", "replica", r.cfg.Name)
+			log.Error(nil, "Missed own Lease renewals; keeping hosts", "replica", r.cfg.Name)
 		}
 	}
 	r.mu.Lock()
@@ -34,7 +34,7 @@ func (r *Replica) step(ctx context.Context, now time.Time) (next time.Time) {
 	next = seen.wake
 	if living := append(seen.others, shard.Replica{Name: r.cfg.Name, Leaving: leaving}); !same(living, r.living) {
 		r.living, r.changed = living, now
-		log.Info("Replica set changed", "replicas", fmt.Sprint(living))
+		log.Info("Observed a change of the replica set", "replicas", fmt.Sprint(living))
 	}
 	if !known {
 		return next

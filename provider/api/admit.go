@@ -38,7 +38,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, subresources []st
 	for _, sub := range subresources {
 		decision, _, err := s.cfg.Authorizer.Authorize(r.Context(), s.attributes(who.User, r, sub))
 		if err != nil {
-			logger.V(2).Info("Failed to authorize a request to the kubelet API", "path", r.URL.Path, "user", who.User.GetName(), "err", err)
+			logger.Error(err, "Failed to authorize a request to the kubelet API", "path", r.URL.Path, "user", who.User.GetName())
 			http.Error(w, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", who.User.GetName(), verbs[r.Method], sub), http.StatusInternalServerError)
 			return false
 		}

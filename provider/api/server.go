@@ -221,7 +221,7 @@ func (s *Server) Run(ctx context.Context) error {
 type debugWriter struct{ logger klog.Logger }
 
 func (w debugWriter) Write(p []byte) (int, error) {
-	w.logger.V(4).Info("Server of the kubelet API reported a problem", "message", strings.TrimSpace(string(p)))
+	w.logger.V(4).Info("Received a message of the kubelet API's HTTP server", "message", strings.TrimSpace(string(p)))
 	return len(p), nil
 }
 
@@ -236,7 +236,7 @@ func recovered(next http.Handler) http.Handler {
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p) // how net/http aborts a connection
 			}
-			klog.FromContext(r.Context()).Error(fmt.Errorf("panic: %v", p), "Kubelet API handler failed", "path", r.URL.Path, "stack", string(debug.Stack()))
+			klog.FromContext(r.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic of a kubelet API handler", "path", r.URL.Path, "stack", string(debug.Stack()))
 			http.Error(w, "internal error", http.StatusInternalServerError)
 		}()
 		next.ServeHTTP(w, r)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/logonce"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/eviction/evictionpolicy"
 )
@@ -142,13 +143,14 @@ func (m *Manager) Conditions() []v1.NodeConditionType {
 
 // Run measures and evicts until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
+	var failure logonce.Failure
 	for {
 		evicted, err := m.look(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil:
-			klog.FromContext(ctx).V(1).Info("Failed to measure the host's free resources; no eviction is decided", "err", err)
+		case failure.Changed(err) && err != nil:
+			klog.FromContext(ctx).Error(err, "Failed to measure the host's free resources; no eviction is decided")
 		}
 		if len(evicted) > 0 {
 			m.await(ctx, evicted)

@@ -146,14 +146,14 @@ func New(c Config) (*Sweeper, error) {
 
 // Run sweeps every Period until ctx ends. It logs a failed sweep; the next one retries.
 func (s *Sweeper) Run(ctx context.Context) error {
-	return periodic.Run(ctx, s.cfg.Period, "collect garbage", func(ctx context.Context) error {
+	return periodic.Run(ctx, s.cfg.Period, func(ctx context.Context) error {
 		result, err := s.Sweep(ctx)
 		if !result.Empty() {
 			klog.FromContext(ctx).Info("Collected garbage", "containers", result.Containers, "sandboxes", result.Sandboxes,
 				"podDirs", result.PodDirs, "logDirs", result.LogDirs, "links", result.Links, "cgroups", result.Cgroups)
 		}
 		return err
-	})
+	}, func(log klog.Logger, err error) { log.Error(err, "Failed to collect garbage, will retry") })
 }
 
 // Result counts what one sweep removed.

@@ -186,7 +186,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	case !wall.Passed(c.until, now):
 		return nil
 	}
-	klog.FromContext(ctx).Info("Image file system is above the high threshold", "percent", imagegcpolicy.Percent(fs.Bytes, fs.FreeBytes), "high", c.cfg.High, "low", c.cfg.Low, "excess", excess)
+	klog.FromContext(ctx).Info("Found the image file system above the high threshold", "percent", imagegcpolicy.Percent(fs.Bytes, fs.FreeBytes), "high", c.cfg.High, "low", c.cfg.Low, "excess", excess)
 	freed, err := c.remove(ctx, imagegcpolicy.Settled(c.records, now, c.cfg.MinAge), excess, "the disk is too full")
 	if err != nil {
 		return err

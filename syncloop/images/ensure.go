@@ -75,7 +75,7 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 		}
 		rec.pull = pull{before: found.GetId(), known: true}
 		if err := m.records.seen(ctx, look, c.Image, rec.repository, found.GetId()); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(1).Info("Failed to record the result of an image pull", "image", c.Image, "err", err)
+			klog.FromContext(ctx).Error(err, "Failed to record the result of an image pull", "image", c.Image)
 		}
 		usable, there, err := m.usable(ctx, p, c.Image, ref, found, pullSecrets)
 		if err != nil {

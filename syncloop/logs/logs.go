@@ -36,13 +36,13 @@ func (r *Rotator) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return periodic.Run(ctx, r.cfg.Interval, "rotate container logs", func(ctx context.Context) error {
+	return periodic.Run(ctx, r.cfg.Interval, func(ctx context.Context) error {
 		rotated, err := r.Sweep(ctx)
 		if rotated > 0 {
 			klog.FromContext(ctx).V(1).Info("Rotated container logs", "containers", rotated)
 		}
 		return err
-	})
+	}, func(log klog.Logger, err error) { log.Error(err, "Failed to rotate container logs, will retry") })
 }
 
 // Sweep checks the logs of all running containers once and rotates those that are too large. An

@@ -10,9 +10,9 @@ import (
 	"github.com/bowline-k8s/bowline/logonce"
 )
 
-// Run calls turn once each period until ctx ends; the first call is one period from now. It logs a
-// turn's error with the name of the operation, once for as long as the error stays the same.
-func Run(ctx context.Context, period time.Duration, operation string, turn func(context.Context) error) error {
+// Run calls turn once each period until ctx ends; the first call is one period from now. It has a
+// turn's error logged by failed, once for as long as the error stays the same.
+func Run(ctx context.Context, period time.Duration, turn func(context.Context) error, failed func(klog.Logger, error)) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	var logged logonce.Failure
@@ -27,7 +27,7 @@ func Run(ctx context.Context, period time.Duration, operation string, turn func(
 		case err == nil || ctx.Err() != nil:
 			logged = logonce.Failure{}
 		case logged.Changed(err):
-			klog.FromContext(ctx).Error(err, "Failed, will retry", "operation", operation)
+			failed(klog.FromContext(ctx), err)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestRun(t *testing.T) {
 		errs := []error{errors.New("a"), errors.New("a"), nil, errors.New("a"), errors.New("b")}
 		began := time.Now()
 		turns := 0
-		if err := Run(ctx, time.Minute, "test", func(context.Context) error {
+		if err := Run(ctx, time.Minute, func(context.Context) error {
 			turns++
 			if took := time.Since(began); took != time.Duration(turns)*time.Minute {
 				t.Errorf("turn %d came after %s", turns, took)
@@ -31,7 +31,7 @@ func TestRun(t *testing.T) {
 				cancel()
 			}
 			return errs[turns-1]
-		}); err != nil {
+		}, func(log klog.Logger, err error) { log.Error(err, "Failed to test, will retry") }); err != nil {
 			t.Error(err)
 		}
 		var logged []string
@@ -39,7 +39,7 @@ func TestRun(t *testing.T) {
 			logged = append(logged, fmt.Sprint(e.Message, e.ParameterKVList, e.Err))
 		}
 		// The error of the last turn is not logged, because ctx has ended.
-		if want := []string{"Failed, will retry[operation test] a", "Failed, will retry[operation test] a"}; !slices.Equal(logged, want) {
+		if want := []string{"Failed to test, will retry[] a", "Failed to test, will retry[] a"}; !slices.Equal(logged, want) {
 			t.Errorf("logged %q, want %q", logged, want)
 		}
 	})

@@ -107,7 +107,7 @@ func (a *API) Handler(ctx context.Context) cache.ResourceEventHandler {
 		}
 		p, ok := obj.(*v1.Pod)
 		if !ok {
-			klog.FromContext(ctx).Error(nil, "The pod informer delivered an object that is not a pod", "type", fmt.Sprintf("%T", obj))
+			klog.FromContext(ctx).Error(nil, "Received an object that is not a pod from the pod informer", "type", fmt.Sprintf("%T", obj))
 			return
 		}
 		a.Look(p.Namespace, p.Name)

@@ -55,7 +55,7 @@ func (m *Manager) endAll(ctx context.Context) {
 	began := time.Now()
 	total := order.Total(m.cfg.Periods)
 	if !await(ctx, began.Add(total), m.cfg.Pods.Known) {
-		log.Error(nil, "Pods are not known yet; skipping graceful termination", "waited", total)
+		log.Error(nil, "Skipped graceful termination: the pods are not known yet", "waited", total)
 		return
 	}
 	var ended []*v1.Pod

@@ -145,7 +145,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		switch {
 		case !logged.Changed(err):
 		case absent && !ever:
-			log.Info("Host has no systemd-logind; graceful shutdown is disabled", "err", err)
+			log.Info("Disabled graceful shutdown: the host has no systemd-logind", "err", err)
 		default:
 			log.Error(err, "Failed to watch for a shutdown of the host, will retry")
 		}
@@ -165,7 +165,7 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) logDelay(ctx context.Context, s Session) {
 	log, need := klog.FromContext(ctx), order.Total(m.cfg.Periods)
 	if s.Delay() < need {
-		log.Error(nil, "The host's shutdown delay is shorter than the grace periods", "waits", s.Delay(), "needed", need)
+		log.Error(nil, "Found the host's shutdown delay shorter than the grace periods", "waits", s.Delay(), "needed", need)
 		return
 	}
 	log.V(1).Info("Holding the shutdown inhibitor", "waits", s.Delay(), "needed", need)

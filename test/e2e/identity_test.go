@@ -331,6 +331,6 @@ func TestCSR(t *testing.T) {
 				t.Errorf("the %s certificate is %+v", purpose, cert)
 			}
 		}
-		contains(t, "the log", bowline.LogTail(1<<20), "Identity mode CSR lets this account become any node")
+		contains(t, "the log", bowline.LogTail(1<<20), "Using identity mode CSR, which lets this account become any node")
 	}, "identity: {mode: CSR, certificateDirectory: "+dir+"}", "serverTLSBootstrap: true")
 }

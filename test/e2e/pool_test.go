@@ -209,7 +209,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 	}
 	equal(t, "times that it took host1", p.lines("Started managing the host", `host="host1"`), 1)
 	// A claim is taken again with the link, which an overloaded machine may lose.
-	if p.lines("Link to the host is down", `host="host1"`) > 0 {
+	if p.lines("Lost the link to the host", `host="host1"`) > 0 {
 		t.Log("host1's link was down for a while")
 	} else if now := p.instance("host1"); now != driver {
 		t.Errorf("host1's driver was touched: it is instance %s, %s before", now, driver)
