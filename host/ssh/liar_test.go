@@ -35,17 +35,24 @@ type liar struct {
 }
 
 func (t *liars) Start(context.Context, string) (link.Session, error) {
+	return newLiar(func(in io.ReadCloser, stdout, stderr io.Writer) error {
+		return sshtest.Lie(in, stdout, stderr, t.answer)
+	}), nil
+}
+
+// newLiar is a session whose program is lie.
+func newLiar(lie func(in io.ReadCloser, stdout, stderr io.Writer) error) *liar {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	errR, errW := io.Pipe()
 	s := &liar{in: inW, stdout: outR, stderr: errR, ended: make(chan struct{})}
 	go func() {
-		err := sshtest.Lie(inR, outW, errW, t.answer)
+		err := lie(inR, outW, errW)
 		inR.CloseWithError(err)
 		outW.CloseWithError(err)
 		errW.CloseWithError(err)
 	}()
-	return s, nil
+	return s
 }
 
 func (t *liars) Close() error { return nil }

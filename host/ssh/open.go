@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,6 +73,12 @@ func (h *Host) openable(ctx context.Context, p string) (host.FileInfo, error) {
 // noSFTP is the pause before the next request to a host that refused the SFTP subsystem.
 const noSFTP = time.Minute
 
+// packet is the most that one request of SFTP reads; every server supports it. Of what pkg/sftp does
+// with answers, only the loop that takes packets from the session runs in a goroutine of its own: it
+// reads a length of at most 256 KiB, a type and an id. With a larger read, or with concurrent reads,
+// it would start others, which no Recover of ours covers.
+const packet = 32 << 10
+
 // sftpClient is the one SFTP session of the host. It opens the session on demand, and opens another
 // one after that broke.
 type sftpClient struct {
@@ -92,6 +99,10 @@ func (s *sftpSession) close() {
 	s.session.Close()
 	s.c.Close()
 }
+
+// errSuccess: pkg/sftp returns neither a result nor an error if the server answers a request for
+// something with a status of success.
+var errSuccess = errors.New("the SFTP server reports success without a result")
 
 func (c *sftpClient) close() error {
 	c.mu.Lock()
@@ -140,7 +151,7 @@ func (h *Host) sftp(ctx context.Context) (*sftpSession, error) {
 	h.budget.Go("the SFTP server", func() {
 		m := made{err: budget.ErrPanicked}
 		defer func() { done <- m }()
-		m.c, m.err = sftp.NewClientPipe(session.Stdout(), session.Stdin())
+		m.c, m.err = sftp.NewClientPipe(session.Stdout(), session.Stdin(), sftp.MaxPacket(packet), sftp.UseConcurrentReads(false))
 	})
 	select {
 	case m := <-done:
@@ -206,16 +217,39 @@ type readAt struct {
 func (f *sftpFile) ReadAt(p []byte, off int64) (int, error) {
 	r, err := call(f.h, context.Background(), "ReadAt", shortDeadline, func(ctx context.Context) (readAt, error) {
 		// The read has its own buffer: after its deadline it must not write into p.
-		return bounded(ctx, f.client, func() (readAt, error) {
-			buf := make([]byte, len(p))
-			n, err := f.f.ReadAt(buf, off)
-			if errors.Is(err, io.EOF) {
-				return readAt{buf[:n], true}, nil
-			}
-			return readAt{buf[:n], false}, err
-		})
+		return bounded(ctx, f.client, func() (readAt, error) { return f.read(make([]byte, len(p)), off) })
 	})
 	return r.copyTo(p, err)
+}
+
+// read asks for all packets at once, as pkg/sftp would, but in goroutines that recover: a panic in
+// one of pkg/sftp's own would end the process.
+func (f *sftpFile) read(buf []byte, off int64) (readAt, error) {
+	parts := slices.Collect(slices.Chunk(buf, packet))
+	sizes, errs := make([]int, len(parts)), make([]error, len(parts))
+	var all sync.WaitGroup
+	all.Add(len(parts))
+	for i, part := range parts {
+		errs[i] = budget.ErrPanicked
+		f.client.budget.Go("the SFTP server", func() {
+			defer all.Done()
+			sizes[i], errs[i] = f.f.ReadAt(part, off+int64(i)*packet)
+		})
+	}
+	all.Wait()
+	n := 0
+	for i, part := range parts {
+		n += sizes[i]
+		switch {
+		case errors.Is(errs[i], io.EOF):
+			return readAt{buf[:n], true}, nil
+		case errs[i] != nil:
+			return readAt{}, errs[i]
+		case sizes[i] < len(part):
+			return readAt{}, errSuccess
+		}
+	}
+	return readAt{buf, false}, nil
 }
 
 func (r readAt) copyTo(p []byte, err error) (int, error) {
