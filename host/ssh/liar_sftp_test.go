@@ -174,3 +174,21 @@ func TestMoreDataThanAskedFor(t *testing.T) {
 		testutil.Must(t, readAll(t.Context(), h))
 	})
 }
+
+// TestReplacedFileOfALiar: the file that was replaced is closed within the deadline, too.
+func TestReplacedFileOfALiar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inode := byte('0')
+		h, tr := liesAbout(t, func(w io.Writer) error {
+			inode++
+			_, err := io.WriteString(w, "f 644 70000 "+string(inode)+" 1 0 0\x00name\x00\x00")
+			return err
+		})
+		tr.tell(map[byte]sshtest.SFTPLie{sshtest.SFTPClose: sshtest.SFTPLies["nothing"]})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if f, err := h.Open(ctx, "/log"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, %v", f, err)
+		}
+	})
+}

@@ -51,8 +51,7 @@ func (h *Host) Open(ctx context.Context, p string) (host.File, error) {
 			if err == nil && after.Inode == before.Inode && after.Device == before.Device {
 				return &sftpFile{h: h, client: client, f: f, info: after}, nil
 			}
-			f.Close()
-			if err != nil {
+			if err := errors.Join(err, client.closeFile(ctx, f)); err != nil {
 				return nil, err
 			}
 			before = after // rotated between the checks
@@ -103,6 +102,13 @@ func (s *sftpSession) close() {
 // errSuccess: pkg/sftp returns neither a result nor an error if the server answers a request for
 // something with a status of success.
 var errSuccess = errors.New("the SFTP server reports success without a result")
+
+func (s *sftpSession) closeFile(ctx context.Context, f *sftp.File) error {
+	if _, err := bounded(ctx, s, func() (struct{}, error) { return struct{}{}, f.Close() }); err != nil {
+		return fmt.Errorf("close %s: %w", f.Name(), err)
+	}
+	return nil
+}
 
 func (c *sftpClient) close() error {
 	c.mu.Lock()
@@ -281,8 +287,10 @@ func (f *sftpFile) Stat() (host.FileInfo, error) {
 func (f *sftpFile) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), shortDeadline)
 	defer cancel()
-	_, err := bounded(ctx, f.client, func() (struct{}, error) { return struct{}{}, f.f.Close() })
-	return err
+	if err := f.client.closeFile(ctx, f.f); err != nil {
+		return fmt.Errorf("%s: %w", f.h.name, err)
+	}
+	return nil
 }
 
 // rangeFile reads with commands.
