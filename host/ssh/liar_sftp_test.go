@@ -192,3 +192,64 @@ func TestReplacedFileOfALiar(t *testing.T) {
 		}
 	})
 }
+
+// TestSFTPServerThatLies: whatever the server answers, the call returns an error of the host before
+// its deadline, no session stays behind, and the next one is used.
+func TestSFTPServerThatLies(t *testing.T) {
+	for request, name := range map[byte]string{sshtest.SFTPOpen: "open", sshtest.SFTPFstat: "fstat", sshtest.SFTPRead: "read", sshtest.SFTPClose: "close"} {
+		for what, lie := range sshtest.SFTPLies {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					h, tr := liesAbout(t, state)
+					tr.tell(map[byte]sshtest.SFTPLie{request: lie})
+					began := time.Now()
+					err := readAll(t.Context(), h)
+					if err == nil || errors.Is(err, errShort) || !strings.Contains(err.Error(), "hostile: ") {
+						t.Errorf("error %v does not name the host", err)
+					}
+					if took := time.Since(began); took > 2*shortDeadline {
+						t.Errorf("it took %s", took)
+					}
+					if errors.Is(err, budget.ErrPanicked) || h.budget.Err() != nil {
+						t.Errorf("error %v, and the account says %v", err, h.budget.Err())
+					}
+					tr.tell(nil)
+					synctest.Wait() // a session that broke has ended
+					if n := tr.open(); n > 1 {
+						t.Errorf("%d sessions are open", n)
+					}
+					testutil.Must(t, readAll(t.Context(), h))
+					if n := tr.open(); n != 1 {
+						t.Errorf("%d sessions are open", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestHandshakeOfALiar: without a handshake, commands read the file.
+func TestHandshakeOfALiar(t *testing.T) {
+	for what, lie := range sshtest.SFTPLies {
+		switch what {
+		case "a packet of 256 KiB that never comes", "nothing":
+			continue // then Open has no time left for commands
+		case "a second handshake":
+			continue // the first one is true
+		}
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, tr := liesAbout(t, state)
+				tr.tell(map[byte]sshtest.SFTPLie{sshtest.SFTPInit: lie})
+				f, err := h.Open(t.Context(), "/log")
+				testutil.Must(t, err)
+				if _, commands := f.(*rangeFile); !commands {
+					t.Errorf("it is a %T", f)
+				}
+				if n := tr.open(); n != 0 {
+					t.Errorf("%d sessions are open", n)
+				}
+			})
+		})
+	}
+}

@@ -172,6 +172,9 @@ func (h *Host) sftp(ctx context.Context) (*sftpSession, error) {
 		h.budget.Go("the SFTP server", func() {
 			defer close(s.ended)
 			_ = s.c.Wait()
+			// Wait also returns when an answer breaks the protocol. The server may be running then,
+			// and the channel would stay open beside that of the next session.
+			s.session.Close()
 		})
 		return c.now, nil
 	case <-ctx.Done():
