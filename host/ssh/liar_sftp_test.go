@@ -198,6 +198,9 @@ func TestReplacedFileOfALiar(t *testing.T) {
 func TestSFTPServerThatLies(t *testing.T) {
 	for request, name := range map[byte]string{sshtest.SFTPOpen: "open", sshtest.SFTPFstat: "fstat", sshtest.SFTPRead: "read", sshtest.SFTPClose: "close"} {
 		for what, lie := range sshtest.SFTPLies {
+			if what == "a status of success" && request == sshtest.SFTPClose {
+				continue // the truth
+			}
 			t.Run(name+"/"+what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					h, tr := liesAbout(t, state)

@@ -43,7 +43,7 @@ func (h *Host) Open(ctx context.Context, p string) (host.File, error) {
 			return &rangeFile{h: h, info: before, path: p}, nil
 		}
 		for range 3 {
-			f, err := bounded(ctx, client, func() (*sftp.File, error) { return client.c.Open(p) })
+			f, err := client.open(ctx, p)
 			if err != nil {
 				return nil, fmt.Errorf("open %s: %w", p, err)
 			}
@@ -102,6 +102,14 @@ func (s *sftpSession) close() {
 // errSuccess: pkg/sftp returns neither a result nor an error if the server answers a request for
 // something with a status of success.
 var errSuccess = errors.New("the SFTP server reports success without a result")
+
+func (s *sftpSession) open(ctx context.Context, p string) (*sftp.File, error) {
+	f, err := bounded(ctx, s, func() (*sftp.File, error) { return s.c.Open(p) })
+	if err == nil && f == nil {
+		err = errSuccess
+	}
+	return f, err
+}
 
 func (s *sftpSession) closeFile(ctx context.Context, f *sftp.File) error {
 	if _, err := bounded(ctx, s, func() (struct{}, error) { return struct{}{}, f.Close() }); err != nil {
@@ -277,6 +285,9 @@ func (f *sftpFile) Stat() (host.FileInfo, error) {
 		st, err := bounded(ctx, f.client, f.f.Stat)
 		if err != nil {
 			return host.FileInfo{}, err
+		}
+		if attrs, _ := st.Sys().(*sftp.FileStat); attrs == nil { // its methods would panic
+			return host.FileInfo{}, fmt.Errorf("stat %s: %w", f.f.Name(), errSuccess)
 		}
 		if st.Size() < 0 { // it is unsigned on the wire
 			return host.FileInfo{}, fmt.Errorf("stat %s: %d bytes", f.f.Name(), uint64(st.Size()))

@@ -139,6 +139,7 @@ var SFTPLies = map[string]SFTPLie{
 	"data that claims to have more":        SFTPReply(SFTPData, uint32(100), []byte("abc")),
 	"data without a length":                SFTPReply(SFTPData),
 	"data with half a length":              SFTPReply(SFTPData, []byte{0, 0}),
+	"a status of success":                  sftpStatus(0),
 	"a status without a text":              SFTPReply(SFTPStatus, uint32(4)),
 	"a status without a code":              SFTPReply(SFTPStatus),
 	"a status that claims to have 4 GiB":   SFTPReply(SFTPStatus, uint32(4), never),
