@@ -44,7 +44,8 @@ var unguarded = map[string]string{
 }
 
 // TestGoroutinesOfADriver: an unrecovered panic in one of them ends the process, and with it every
-// other host.
+// other host. It does not see the goroutines of libraries; docs/fuzzing.md has those that parse what
+// a host says.
 func TestGoroutinesOfADriver(t *testing.T) {
 	ofDriver := reached(importsOf(t), "fleet") // what a driver, or a release, is made of
 	bodies, used := bodiesOf(typedModule()...), set{}

@@ -26,13 +26,17 @@ type fileLiars struct {
 	content []byte
 
 	mu       sync.Mutex
-	lies     map[byte]sshtest.SFTPLie // by type of request
-	sessions []*liar                  // of SFTP
+	lies     map[byte]sshtest.SFTPLie           // by type of request
+	answers  func(request byte) sshtest.SFTPLie // if set, instead of lies
+	sessions []*liar                            // of SFTP
 }
 
 func (t *fileLiars) lie(request byte) sshtest.SFTPLie {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.answers != nil {
+		return t.answers(request)
+	}
 	return t.lies[request]
 }
 
