@@ -11,6 +11,9 @@
 //	answers that keep to the shells' protocol, and list hundreds of thousands of mounts
 //	SFTP packets that claim to be of gigabytes           shells that say nothing
 //
+// Then another sshd of the host takes over, whose shells are true, and whose SFTP server lies when a
+// log is read.
+//
 // # What must hold
 //
 //   - the peak of the process's resident memory is at most 64 MiB more than without it;
