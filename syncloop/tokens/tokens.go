@@ -32,6 +32,9 @@ const (
 	defaultLife = time.Hour
 	// retryAfter is the pause after a failed refresh while the current token is still valid.
 	retryAfter = 10 * time.Second
+	// rest is the least time between two requests for a token that only its API expiry makes due:
+	// by a clock that is ahead of the API server's, that may be past when the token comes.
+	rest = 5 * time.Minute
 	// defaultTimeout bounds one TokenRequest.
 	defaultTimeout = 10 * time.Second
 )
@@ -78,9 +81,9 @@ type key struct {
 type entry struct {
 	sem     chan struct{} // capacity 1: one request in flight for each token
 	token   string        // empty: none yet
-	due     time.Time     // when to refresh it
-	expires time.Time
-	failing bool // the last refresh failed and was logged
+	due     due           // when to refresh it
+	expires time.Time     // by either clock
+	failing bool          // the last refresh failed and was logged
 }
 
 // Manager keeps tokens. Its methods are safe for concurrent use.
@@ -88,13 +91,13 @@ type Manager struct {
 	client  corev1client.ServiceAccountsGetter
 	timeout time.Duration
 	jitter  func() time.Duration // in [0, maxJitter)
-	now     func() time.Time     // wall time, as tokens also expire while the machine sleeps
+	now     func() time.Time     // with both clocks
 	updates chan types.UID
 	wake    notify.Signal // dues changed
 
 	mu      sync.Mutex
 	entries map[key]*entry
-	dues    map[key]time.Time // when to send the token's pod on updates; removed once sent
+	dues    map[key]due // when to send the token's pod on updates; removed once sent
 }
 
 // New returns a manager; it starts nothing.
@@ -109,11 +112,11 @@ func New(c Config) (*Manager, error) {
 		client:  c.Client,
 		timeout: c.Timeout,
 		jitter:  func() time.Duration { return rand.N(maxJitter) },
-		now:     wall.Now,
+		now:     time.Now,
 		updates: make(chan types.UID),
 		wake:    notify.New(),
 		entries: map[key]*entry{},
-		dues:    map[key]time.Time{},
+		dues:    map[key]due{},
 	}, nil
 }
 
@@ -143,7 +146,7 @@ func (m *Manager) tokenOf(ctx context.Context, k key) (string, error) {
 		return "", k.error(false, ctx.Err())
 	}
 	now := m.now()
-	if e.token != "" && now.Before(e.due) {
+	if e.token != "" && !e.due.passed(now) {
 		return e.token, nil
 	}
 	err := m.refresh(ctx, k, e, now)
@@ -153,15 +156,15 @@ func (m *Manager) tokenOf(ctx context.Context, k key) (string, error) {
 		return e.token, nil
 	case e.token == "":
 		return "", k.error(false, err)
-	case !m.now().Before(e.expires):
+	case wall.Passed(e.expires, m.now()):
 		return "", k.error(true, err)
 	}
 	if !e.failing {
 		e.failing = true
 		klog.FromContext(ctx).Error(err, "Failed to refresh a service account token; the current one stays in use",
-			"pod", klog.KRef(k.namespace, k.pod), "podUID", k.uid, "serviceAccount", k.account, "expires", e.expires)
+			"pod", klog.KRef(k.namespace, k.pod), "podUID", k.uid, "serviceAccount", k.account, "expires", e.expires.Round(0))
 	}
-	e.due = m.now().Add(retryAfter)
+	e.due = due{at: m.now().Add(retryAfter)}
 	m.schedule(k, e)
 	return e.token, nil
 }
@@ -177,8 +180,8 @@ func (m *Manager) entry(k key) *entry {
 	return e
 }
 
-// refresh requests a token. Expiry counts from our clock at the time of the request, so that a skew
-// to the API server's clock neither delays nor hastens the next refresh.
+// refresh requests a token. Expiry counts from our clocks at the time of the request, so that no
+// skew to the API server's clock delays the next refresh.
 func (m *Manager) refresh(ctx context.Context, k key, e *entry, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
@@ -218,7 +221,11 @@ func (m *Manager) refresh(ctx context.Context, k key, e *entry, now time.Time) e
 	}
 	e.token, e.failing = answer.Status.Token, false
 	e.expires = now.Add(life)
-	e.due = now.Add(min(life*4/5, maxAge) - m.jitter())
+	left := min(life*4/5, maxAge) - m.jitter()
+	e.due = due{at: now.Add(left)}
+	if ends := answer.Status.ExpirationTimestamp.Time; !ends.IsZero() {
+		e.due.server, e.due.rested = ends.Add(left-life).Round(0), now.Add(rest)
+	}
 	return nil
 }
 
