@@ -191,21 +191,32 @@ func (m *Manager) note(ctx context.Context, image *runtimeapi.ImageSpec, rec rec
 	if m.records == nil {
 		return
 	}
+	p := rec.pull
+	p.flight = done.flight
+	if done.unknown && !m.cfg.Verify.verifies(rec.image, false, m.cfg.Allowed) {
+		// Otherwise even an image that did not come by a pull is open only to verified credentials.
+		p.inFlight, p.have = done.used, rec.have
+	}
+	during, cancel := ctx, context.CancelFunc(func() {})
+	if ctx.Err() != nil { // the pod, or the process, ends
+		during, cancel = context.WithTimeout(context.WithoutCancel(ctx), recordTime)
+	}
+	defer cancel()
 	var err error
 	switch id := cmp.Or(done.image.GetId(), done.ref); {
-	case pullErr == nil:
-		err = m.records.pulled(ctx, rec.image, rec.repository, id, done.used, rec.have)
+	case pullErr == nil || done.err == nil && done.flight != nil:
+		err = m.records.pulled(during, rec.image, rec.repository, id, done.used, rec.have, p)
 	case ctx.Err() != nil:
-		err = m.cutOff(ctx, image, rec)
-	case m.lost(ctx, pullErr):
-		m.records.leave(rec.image, rec.pull)
+		err = m.cutOff(during, image, rec, p, done)
+	case done.unknown || m.lost(ctx, pullErr):
+		m.records.leave(rec.image, p)
 	default:
-		err = m.records.failed(ctx, rec.image)
+		err = m.records.failed(during, rec.image, p)
 	}
 	if err == nil {
 		return
 	}
-	m.records.leave(rec.image, rec.pull)
+	m.records.leave(rec.image, p)
 	if ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Failed to record which pods may use an image; other pods pull it again", "image", rec.image)
 	}
@@ -214,18 +225,17 @@ func (m *Manager) note(ctx context.Context, image *runtimeapi.ImageSpec, rec rec
 // recordTime bounds the recording of a pull whose pod, or process, ends.
 const recordTime = 3 * time.Second
 
-// cutOff records the outcome of a pull that its pod no longer waits for.
-func (m *Manager) cutOff(ctx context.Context, image *runtimeapi.ImageSpec, rec recorded) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
-	defer cancel()
-	if rec.open {
-		return m.records.failed(ctx, rec.image)
+// cutOff records the outcome of a pull that its pod no longer waits for. A pull that has not begun,
+// that failed, or that other pods wait for has no outcome to record.
+func (m *Manager) cutOff(ctx context.Context, image *runtimeapi.ImageSpec, rec recorded, p pull, done flightResult) error {
+	if rec.open || !done.unknown {
+		return m.records.failed(ctx, rec.image, p)
 	}
 	found, err := m.cfg.Runtime.ImageStatus(ctx, image)
 	if err != nil {
 		return err
 	}
-	return m.records.ended(ctx, rec.image, rec.repository, rec.pull, found.GetId())
+	return m.records.ended(ctx, rec.image, rec.repository, found.GetId(), p)
 }
 
 // pullFailed counts a failure and returns an error with the kubelet's reason and message.

@@ -28,6 +28,11 @@ type registry struct {
 	present map[string]bool
 	took    time.Duration                                         // of each pull
 	pullErr func(image string, auth *runtimeapi.AuthConfig) error // nil: success
+	// early is asked when a pull begins; nil: success.
+	early func(image string, auth *runtimeapi.AuthConfig) error
+	// drop ends the pulls that run, with dropErr.
+	drop    <-chan struct{}
+	dropErr error
 	statErr error
 	ids     map[string]string // of images; "id-of-" and the name for others
 	calls   []string
@@ -66,10 +71,17 @@ func (r *registry) PullImage(ctx context.Context, s *runtimeapi.ImageSpec, auth 
 		r.running--
 		r.mu.Unlock()
 	}()
+	if r.early != nil {
+		if err := r.early(s.Image, auth); err != nil {
+			return "", err
+		}
+	}
 	select {
 	case <-time.After(r.took):
 	case <-ctx.Done():
 		return "", ctx.Err()
+	case <-r.drop:
+		return "", r.dropErr
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

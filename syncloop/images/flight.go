@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -18,6 +19,9 @@ import (
 // call waits for it any more.
 type flight struct {
 	waiters int // guarded by Manager.mu
+	// intents counts the calls whose intent is still recorded. A call adds its own here, and
+	// recordFile.finish takes it off under the lock of the records.
+	intents atomic.Int64
 	cancel  context.CancelFunc
 	done    chan struct{} // closed after result is set
 	result  flightResult
@@ -28,7 +32,12 @@ type flightResult struct {
 	image *runtimeapi.Image // nil if its status could not be read
 	took  time.Duration     // of the pull itself, without waiting for a slot
 	err   error
-	used  *runtimeapi.AuthConfig // the credentials that worked; nil: none were needed
+	// used are the credentials that worked, or those in flight when the outcome became unknown;
+	// nil: none.
+	used *runtimeapi.AuthConfig
+	// unknown is set if the runtime did not answer, so that the image may have come.
+	unknown bool
+	flight  *flight // set by join; nil: none began
 }
 
 // join waits for a pull of image with these credentials, and starts it if there is none. Calls with
@@ -50,18 +59,28 @@ func (m *Manager) join(ctx context.Context, image *runtimeapi.ImageSpec, auths [
 		go m.fly(pullCtx, key, f, image, auths)
 	}
 	f.waiters++
+	f.intents.Add(1)
 	m.mu.Unlock()
 
 	select {
 	case <-f.done:
 		m.leave(key, f)
-		return f.result, f.result.err
+		return f.outcome(), f.result.err
 	case <-ctx.Done():
 		if m.leave(key, f) {
 			<-f.done // the last waiter waits for the goroutine to end
+			return f.outcome(), ctx.Err()
 		}
-		return flightResult{}, ctx.Err()
+		// The others note the outcome.
+		return flightResult{flight: f, err: ctx.Err()}, ctx.Err()
 	}
+}
+
+// outcome is the result after the flight's end.
+func (f *flight) outcome() flightResult {
+	out := f.result
+	out.flight = f
+	return out
 }
 
 // leave removes one waiter. After the last one it cancels the pull, so that the next caller starts
@@ -83,7 +102,7 @@ func (m *Manager) leave(key string, f *flight) bool {
 func (m *Manager) fly(ctx context.Context, key string, f *flight, image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) {
 	defer budget.From(ctx).Recover("pull an image")
 	defer close(f.done)
-	f.result.err = budget.ErrPanicked // in case attempt panics
+	f.result.err, f.result.unknown = budget.ErrPanicked, true // in case attempt panics
 	f.result = m.attempt(ctx, image, auths)
 	m.mu.Lock()
 	if m.flights[key] == f { // later callers start a new pull
@@ -116,7 +135,7 @@ func (m *Manager) attempt(ctx context.Context, image *runtimeapi.ImageSpec, auth
 			return out
 		}
 		if m.lost(ctx, err) {
-			return flightResult{err: err} // says nothing about the credentials
+			return flightResult{err: err, used: auth, unknown: true} // says nothing about the credentials
 		}
 		errs = append(errs, err)
 	}

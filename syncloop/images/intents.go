@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -24,6 +25,11 @@ type pull struct {
 	known  bool // before is known
 	open   bool // it has no credentials, so every pod may use what it brings
 	seq    uint64
+	flight *flight // nil: unknown, or none began
+	// inFlight is the credential of have that the runtime did not answer; nil: none, or an image
+	// that came by other means would be open to verified credentials only.
+	inFlight *runtimeapi.AuthConfig
+	have     []Credential
 }
 
 // brought reports whether an image present after the pull may come from it and may not be open to
@@ -44,25 +50,52 @@ func (r *records) begin(ctx context.Context, image string) error {
 }
 
 // failed records that a pull failed.
-func (r *records) failed(ctx context.Context, image string) error {
-	return r.locked(ctx, func(f *recordFile) bool { return f.done(image) })
+func (r *records) failed(ctx context.Context, image string, p pull) error {
+	return r.locked(ctx, func(f *recordFile) bool { return f.finish(image, p) })
 }
 
 // ended records that a pull was cut off, and the ID of the image that is present nevertheless;
 // empty: none.
-func (r *records) ended(ctx context.Context, image, repository string, p pull, id string) error {
-	return r.locked(ctx, func(f *recordFile) bool { return r.end(f, image, repository, p, id) })
+func (r *records) ended(ctx context.Context, image, repository, id string, p pull) error {
+	return r.locked(ctx, func(f *recordFile) bool { return r.end(f, image, repository, id, []pull{p}) })
 }
 
-// end removes one pull's intent. The image that it may have brought is recorded as open to no one,
-// so each pod pulls it.
-func (r *records) end(f *recordFile, image, repository string, p pull, id string) (changed bool) {
-	changed = f.done(image)
-	if !p.brought(id) {
+// end removes the intents of pulls. The image that they may have brought is recorded as open to the
+// credentials in flight if it can be no one else's, and else to no one, so that each pod pulls it.
+func (r *records) end(f *recordFile, image, repository, id string, ended []pull) (changed bool) {
+	for _, p := range ended {
+		changed = f.finish(image, p) || changed
+	}
+	i := slices.IndexFunc(ended, func(p pull) bool { return p.brought(id) })
+	if i < 0 {
 		return changed
 	}
+	var gained access
+	p := ended[i]
+	others := slices.ContainsFunc(ended, func(o pull) bool { return o.flight != p.flight })
+	if !others && p.known && p.inFlight != nil && len(f.Images[id]) == 0 && f.alone(image, repository, p.flight) {
+		// Either this pull brought the image, with this credential, or it came by other means and is
+		// open to all.
+		gained = letIn(p.inFlight, p.have, f)
+	}
 	r.added[id] = time.Now()
-	return f.add(id, repository, access{}) || changed
+	return f.add(id, repository, gained) || changed
+}
+
+// alone reports whether no pull outside the flight may have brought the image of this name.
+func (f *recordFile) alone(image, repository string, of *flight) bool {
+	byDigest := strings.Contains(image, "@") // a runtime may find it under any repository
+	for name, n := range f.Intents {
+		if name == image {
+			n -= int(of.intents.Load())
+		} else if ref, err := Parse(name); err == nil && ref.Repository != repository && !byDigest {
+			continue
+		}
+		if n > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // leave remembers that a pull has finished, but its outcome is unknown or could not be written.
@@ -92,14 +125,15 @@ func (r *records) seen(ctx context.Context, look uint64, image, repository, id s
 		return nil
 	}
 	return r.locked(ctx, func(f *recordFile) (changed bool) {
-		var later []pull
+		var ended, later []pull
 		for _, p := range f.left[image] {
 			if p.seq > look {
 				later = append(later, p)
-				continue
+			} else {
+				ended = append(ended, p)
 			}
-			changed = r.end(f, image, repository, p, id) || changed
 		}
+		changed = r.end(f, image, repository, id, ended)
 		if delete(f.left, image); len(later) > 0 {
 			f.left[image] = later
 		}
@@ -114,6 +148,14 @@ func (r *records) unseen(ctx context.Context) (names []string, err error) {
 		return false
 	})
 	return names, err
+}
+
+// finish removes a pull's intent.
+func (f *recordFile) finish(image string, p pull) bool {
+	if p.flight != nil {
+		p.flight.intents.Add(-1)
+	}
+	return f.done(image)
 }
 
 // done takes one off the image's intents.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -112,6 +113,155 @@ func TestNewerRecords(t *testing.T) {
 			t.Errorf("%s: the file was changed: %s", name, f.data)
 		}
 	}
+}
+
+// An image that is loaded by hand while a pull with a secret hangs is present when the pull is cut
+// off. The credentials in flight may use it, whichever way it came. Pods without them may not, as
+// the pull may have brought it, nor may credentials that had not been tried.
+func TestLoadedByHandDuringAPullThatIsCutOff(t *testing.T) {
+	secret := func(name string) []v1.Secret { return []v1.Secret{pullSecret(name, name, "1")} }
+	lost := status.Error(codes.Unavailable, "the link is down")
+	for name, c := range map[string]struct {
+		pods    map[string][]v1.Secret // by UID; all begin before the image is there
+		lost    bool                   // the link drops instead of the pods being deleted
+		refused []string               // users that the registry refuses at once
+		policy  Verification
+		record  string // what is known of the image's ID before
+		slots   int
+		may     []string // of ann, bob and no one
+	}{
+		"one pod":                                        {pods: map[string][]v1.Secret{"1": secret("ann")}, may: []string{"ann"}},
+		"one pod, over a link that drops":                {pods: map[string][]v1.Secret{"1": secret("ann")}, lost: true, may: []string{"ann"}},
+		"two pods of one secret":                         {pods: map[string][]v1.Secret{"1": secret("ann"), "2": secret("ann")}, may: []string{"ann"}},
+		"two pods of one secret, over a link that drops": {pods: map[string][]v1.Secret{"1": secret("ann"), "2": secret("ann")}, lost: true, may: []string{"ann"}},
+		// Either pull may have brought it.
+		"two secrets":                          {pods: map[string][]v1.Secret{"1": secret("ann"), "2": secret("bob")}},
+		"two secrets, over a link that drops":  {pods: map[string][]v1.Secret{"1": secret("ann"), "2": secret("bob")}, lost: true},
+		"two secrets, the first was refused":   {pods: map[string][]v1.Secret{"1": append(secret("ann"), secret("bob")...)}, refused: []string{"ann"}, may: []string{"bob"}},
+		"every image is verified":              {pods: map[string][]v1.Secret{"1": secret("ann")}, policy: AlwaysVerify},
+		"it belongs to another repository":     {pods: map[string][]v1.Secret{"1": secret("ann")}, record: `"images":{"id-of-x":{"registry.example/other":{}}}`},
+		"a pull of an earlier process is open": {pods: map[string][]v1.Secret{"1": secret("ann")}, record: `"intents":{"` + strings.Replace(private, ":", ":other-", 1) + `":1}`},
+		// Its pull had not begun, so it did not bring it.
+		"it waits for a slot": {pods: map[string][]v1.Secret{"1": secret("ann")}, slots: 1, may: []string{"ann", "bob", "no one"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &files{data: []byte(`{"schemaVersion":1,"salt":"s"}`)}
+				if c.record != "" {
+					f.data = []byte(`{"schemaVersion":1,"salt":"s",` + c.record + `}`)
+				}
+				drop := make(chan struct{})
+				r := &registry{present: map[string]bool{}, ids: map[string]string{private: "id-of-x"}, took: time.Hour}
+				r.early = func(_ string, auth *runtimeapi.AuthConfig) error {
+					if slices.Contains(c.refused, auth.GetUsername()) {
+						return errors.New("denied")
+					}
+					return nil
+				}
+				r.drop = drop
+				m, _ := manager(t, r, Config{Files: f, RecordPath: "/records", Verify: c.policy, MaxParallel: c.slots,
+					Transport: func(err error) bool { return status.Code(err) == codes.Unavailable }})
+				if c.slots > 0 {
+					m.slots <- struct{}{}
+				}
+				ctx, deleted := context.WithCancel(t.Context())
+				var pods sync.WaitGroup
+				for uid, secrets := range c.pods {
+					pods.Go(func() {
+						_, err := m.Ensure(ctx, aPod(uid), container(private, v1.PullIfNotPresent), secrets)
+						if c.lost && status.Code(err) != codes.Unavailable || !c.lost && !errors.Is(err, context.Canceled) {
+							t.Error(err)
+						}
+					})
+				}
+				synctest.Wait()
+				r.set(func() { r.present[private] = true })
+				if c.lost {
+					r.dropErr = lost
+					close(drop)
+				}
+				if !c.lost {
+					deleted()
+				}
+				pods.Wait()
+				deleted()
+				for _, life := range []string{"this", "the next"} {
+					for _, who := range []string{"bob", "no one", "ann"} {
+						var secrets []v1.Secret
+						if who != "no one" {
+							secrets = secret(who)
+						}
+						_, err := m.Ensure(t.Context(), aPod(who), container(private, v1.PullNever), secrets)
+						if want := slices.Contains(c.may, who); (err == nil) != want {
+							t.Errorf("in %s life %s may use it: %t; %s", life, who, err == nil, f.data)
+						}
+					}
+					m, _ = manager(t, r, Config{Files: f, RecordPath: "/records", Verify: c.policy})
+				}
+			})
+		})
+	}
+}
+
+// An image that was absent before a pull is bound to the credential in flight only if it cannot
+// have come by another pull.
+func TestWhoMayHaveBroughtAnImage(t *testing.T) {
+	const repository, digest = "registry.example/app", "registry.example/app@sha256:1"
+	auth := &runtimeapi.AuthConfig{Username: "ann"}
+	have := []Credential{{Auth: auth, secret: &secretID{Namespace: "shop", Name: "ann", UID: "1"}}}
+	ours, other := &flight{}, &flight{}
+	by := func(of *flight) pull { return pull{known: true, flight: of, inFlight: auth, have: have} }
+	unseen := by(ours)
+	unseen.known = false
+	for name, c := range map[string]struct {
+		image   string
+		intents map[string]int
+		joined  int64 // calls of our flight
+		ended   []pull
+		bound   bool
+	}{
+		"one":                             {private, map[string]int{private: 1}, 1, []pull{by(ours)}, true},
+		"the first of two of one flight":  {private, map[string]int{private: 2}, 2, []pull{by(ours)}, true},
+		"two of one flight":               {private, map[string]int{private: 2}, 2, []pull{by(ours), by(ours)}, true},
+		"another flight's is under way":   {private, map[string]int{private: 2}, 1, []pull{by(ours)}, false},
+		"another flight's ended, too":     {private, map[string]int{private: 2}, 1, []pull{by(ours), by(other)}, false},
+		"an earlier process's ended, too": {private, map[string]int{private: 2}, 1, []pull{by(ours), {}}, false},
+		"it may have been there before":   {private, map[string]int{private: 1}, 1, []pull{unseen}, false},
+		"another tag":                     {private, map[string]int{private: 1, repository + ":2": 1}, 1, []pull{by(ours)}, false},
+		"another repository":              {private, map[string]int{private: 1, "registry.example/b:1": 1}, 1, []pull{by(ours)}, true},
+		"another repository, by digest":   {digest, map[string]int{digest: 1, "registry.example/b:1": 1}, 1, []pull{by(ours)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours.intents.Store(c.joined)
+			r, file := newRecords(&files{}, "/records"), recordFile{Intents: c.intents}.clone()
+			r.end(&file, c.image, repository, "id", c.ended)
+			if a, ok := file.Images["id"][repository]; !ok || a.Everyone || (len(a.Secrets) == 1) != c.bound {
+				t.Errorf("recorded %+v", file.Images)
+			}
+		})
+	}
+}
+
+// The pull of the secret's pod brought the image, and the pod was deleted before the answer came:
+// the image stays bound to the secret.
+func TestAPullThatIsCutOffAtItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &files{}
+		r := &registry{took: time.Hour}
+		ctx, deleted := context.WithCancel(t.Context())
+		r.pullErr = func(string, *runtimeapi.AuthConfig) error { deleted(); return nil }
+		m, _ := manager(t, r, Config{Files: f, RecordPath: "/records"})
+		ann := []v1.Secret{pullSecret("ann", "ann", "1")}
+		if _, err := m.Ensure(ctx, aPod("1"), container(private, v1.PullIfNotPresent), ann); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if usedBy(t, m, "2") {
+			t.Error("others may use it")
+		}
+		if _, err := m.Ensure(t.Context(), aPod("3"), container(private, v1.PullNever), ann); err != nil {
+			t.Errorf("its own secret may not use it: %v; %s", err, f.data)
+		}
+	})
 }
 
 // pullThatHangs starts a pull of the private image by a pod with or without a secret. It hangs

@@ -236,15 +236,15 @@ func (r *records) mustPull(ctx context.Context, verifies func(ours bool) bool, i
 
 // pulled records who may use the image: those with the credentials that were used, or everyone if
 // none were.
-func (r *records) pulled(ctx context.Context, image, repository, id string, used *runtimeapi.AuthConfig, have []Credential) error {
+func (r *records) pulled(ctx context.Context, image, repository, id string, used *runtimeapi.AuthConfig, have []Credential, p pull) error {
 	return r.locked(ctx, func(f *recordFile) bool {
 		r.added[id] = time.Now()
 		changed := f.add(id, repository, letIn(used, have, f))
-		for range len(f.left[image]) { // their outcome is covered by the image's ID from now on
-			changed = f.done(image) || changed
+		for _, l := range f.left[image] { // their outcome is covered by the image's ID from now on
+			changed = f.finish(image, l) || changed
 		}
 		delete(f.left, image)
-		return f.done(image) || changed
+		return f.finish(image, p) || changed
 	})
 }
 

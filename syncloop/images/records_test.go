@@ -237,7 +237,7 @@ func TestRecordsArePruned(t *testing.T) {
 		return strings.Join(slices.Sorted(maps.Keys(file.Images)), " ")
 	}
 	pull := func(id string) {
-		testutil.Must(t, r.pulled(t.Context(), "registry.example/"+id, "registry.example/"+id, id, nil, nil))
+		testutil.Must(t, r.pulled(t.Context(), "registry.example/"+id, "registry.example/"+id, id, nil, nil, pull{}))
 	}
 	pull("old")
 	pull("kept")
