@@ -113,7 +113,7 @@ func (s Seen) Ours(ctx context.Context, m lister, stamp, rootDir string) (Ours, 
 type Stopper struct {
 	Runtime Runtime
 	Stamp   string
-	// MaxGrace caps the grace periods; 0: no cap.
+	// MaxGrace caps the grace periods; 0: no cap. Each is two seconds at least.
 	MaxGrace time.Duration
 	// Hook runs a container's preStop hook. Its context ends with the grace period. Its result is
 	// ignored, as a kubelet does.
@@ -171,7 +171,8 @@ func (s *Stopper) stopPod(ctx context.Context, sb *runtimeapi.PodSandbox, contai
 	return s.Runtime.StopPodSandbox(ctx, sb.GetId())
 }
 
-// leastGrace is the grace period that is left at least after a preStop hook.
+// leastGrace is the shortest grace period of a container, as in package syncloop: with less the
+// runtime would kill it without the stop signal.
 const leastGrace = 2 * time.Second
 
 func (s *Stopper) stopContainer(ctx context.Context, sb *runtimeapi.PodSandbox, c *runtimeapi.Container) error {
@@ -184,9 +185,9 @@ func (s *Stopper) stopContainer(ctx context.Context, sb *runtimeapi.PodSandbox, 
 		hooked, cancel := context.WithTimeout(ctx, grace)
 		s.Hook(hooked, sb, c)
 		cancel()
-		grace = max(grace-time.Since(began), leastGrace)
+		grace -= time.Since(began)
 	}
-	return s.Runtime.StopContainer(ctx, c.GetId(), grace)
+	return s.Runtime.StopContainer(ctx, c.GetId(), max(grace, leastGrace))
 }
 
 // defaultGrace is the API's default of terminationGracePeriodSeconds.

@@ -104,6 +104,8 @@ func seen() Seen {
 
 func TestStop(t *testing.T) {
 	for name, c := range map[string]struct {
+		grace    string // of the pod; empty: 10 s
+		noHook   bool
 		hook     time.Duration
 		maxGrace time.Duration
 		fails    string
@@ -112,7 +114,12 @@ func TestStop(t *testing.T) {
 		"a quick hook":     {hook: 3 * time.Second, want: "stop a 7s|sandbox ours"},
 		"a hook too slow":  {hook: time.Hour, want: "stop a 2s|sandbox ours"},
 		"graces cut short": {hook: time.Hour, maxGrace: 4 * time.Second, want: "stop a 2s|sandbox ours"},
-		"it does not stop": {fails: "stop a 10s", want: "stop a 10s"},
+		// The stop signal comes before SIGKILL, as on a kubelet.
+		"no grace":              {grace: "0", noHook: true, want: "stop a 2s|sandbox ours"},
+		"no grace, with a hook": {grace: "0", hook: time.Second, want: "stop a 2s|sandbox ours"},
+		"a second":              {grace: "1", noHook: true, want: "stop a 2s|sandbox ours"},
+		"a cap of a second":     {noHook: true, maxGrace: time.Second, want: "stop a 2s|sandbox ours"},
+		"it does not stop":      {fails: "stop a 10s", want: "stop a 10s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -124,7 +131,14 @@ func TestStop(t *testing.T) {
 						case <-ctx.Done():
 						}
 					}}
-				err := s.Stop(t.Context(), seen())
+				all := seen()
+				if a := all.Containers[0].Annotations; c.grace != "" {
+					a[pod.AnnotationPodGrace] = c.grace
+				}
+				if c.noHook {
+					delete(all.Containers[0].Annotations, pod.AnnotationPreStop)
+				}
+				err := s.Stop(t.Context(), all)
 				if (err != nil) != (c.fails != "") {
 					t.Errorf("stopped with %v", err)
 				}
