@@ -5,8 +5,8 @@
 // It handles these kinds of request, as of Kubernetes 1.37:
 //
 //   - SPDY, and WebSocket up to v4.channel.k8s.io: passed through byte by byte, as runtimes speak
-//     both. For nodes that do not declare the feature ExtendWebSocketsToKubelet, such as this one,
-//     the API server converts what newer kubectls send to SPDY.
+//     both. An API server that does not know the feature ExtendWebSocketsToKubelet, which this node
+//     declares, converts what newer kubectls send to SPDY.
 //   - WebSocket v5.channel.k8s.io for exec and attach: translated to SPDY here, as runtimes do not
 //     speak it.
 //   - WebSocket SPDY/3.1+portforward.k8s.io for port-forward: a tunnel that ends here.
