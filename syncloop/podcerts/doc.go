@@ -105,8 +105,9 @@ type request struct {
 }
 
 type bundle struct {
-	key, chain        []byte // PEM
-	renew, ends       time.Time
+	key, chain        []byte    // PEM
+	renew, ends       time.Time // absolute, by the API
+	rested            time.Time // rest is over, by either clock
 	loggedLate, ended bool
 }
 

@@ -102,8 +102,14 @@ func (r *record) due(now time.Time) time.Time {
 	if !wall.Passed(r.again, now) {
 		due = r.again
 	}
-	if r.bundle != nil && r.bundle.renew.After(now) && r.bundle.renew.After(due) {
-		due = r.bundle.renew
+	if b := r.bundle; b != nil {
+		at := b.renew
+		if !at.After(now) && !wall.Passed(b.rested, now) {
+			at = b.rested
+		}
+		if at.After(now) && at.After(due) {
+			due = at
+		}
 	}
 	return due
 }
@@ -163,8 +169,9 @@ func (m *Manager) look(k key, r *record, now time.Time) {
 }
 
 func bundleOf(privateKey []byte, found *certificatesv1.PodCertificateRequest, now time.Time) *bundle {
+	rested := now.Add(rest)
 	now = now.Round(0) // a certificate's times are wall clock times
-	b := &bundle{key: privateKey, chain: certificates(found.Status.CertificateChain), renew: now, ends: now}
+	b := &bundle{rested: rested, key: privateKey, chain: certificates(found.Status.CertificateChain), renew: now, ends: now}
 	if t := found.Status.NotAfter; t != nil {
 		b.ends = t.Round(0)
 	}
@@ -174,16 +181,13 @@ func bundleOf(privateKey []byte, found *certificatesv1.PodCertificateRequest, no
 	if b.renew.After(b.ends) {
 		b.renew = b.ends
 	}
-	if least := now.Add(rest); b.renew.Before(least) {
-		b.renew = least
-	}
 	return b
 }
 
 // warn records, once each, an event for a late renewal and for an expired certificate. The caller
 // holds mu.
 func (m *Manager) warn(r *record, now time.Time) {
-	if b := r.bundle; now.After(b.renew.Add(overdue)) && !b.loggedLate {
+	if b := r.bundle; now.After(b.renew.Add(overdue)) && wall.Passed(b.rested.Add(overdue), now) && !b.loggedLate {
 		b.loggedLate = true
 		m.cfg.Event(r.pod, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
 	}

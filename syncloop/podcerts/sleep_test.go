@@ -33,6 +33,9 @@ func TestWhenARecordIsDue(t *testing.T) {
 	now := time.Now()
 	issued := bundleOf(nil, &certificatesv1.PodCertificateRequest{Status: certificatesv1.PodCertificateRequestStatus{
 		BeginRefreshAt: &metav1.Time{Time: now.Add(12 * time.Hour)}, NotAfter: &metav1.Time{Time: now.Add(24 * time.Hour)}}}, now)
+	const ahead = 2 * time.Hour // of a clock that is ahead when the certificate comes
+	early := bundleOf(nil, &certificatesv1.PodCertificateRequest{Status: certificatesv1.PodCertificateRequestStatus{
+		BeginRefreshAt: &metav1.Time{Time: now.Add(30*time.Minute - ahead)}, NotAfter: &metav1.Time{Time: now.Add(time.Hour - ahead)}}}, now)
 	over := bundleOf(nil, &certificatesv1.PodCertificateRequest{}, now)
 	for what, c := range map[string]struct {
 		r    record
@@ -46,6 +49,9 @@ func TestWhenARecordIsDue(t *testing.T) {
 		"issued":                          {record{bundle: issued}, now, false},
 		"issued, and a sleep":             {record{bundle: issued}, walltest.Slept(now, 13*time.Hour), true},
 		"issued, and a renewal failed":    {record{bundle: issued, again: now.Add(13*time.Hour + lastAgain)}, now.Add(13 * time.Hour), false},
+		"issued by a clock that is ahead": {record{bundle: early}, now, false},
+		"issued by a clock that is ahead, which is set back": {record{bundle: early}, walltest.Slept(now.Add(rest), -ahead), false},
+		"issued by a clock that is ahead, and time to renew": {record{bundle: early}, walltest.Slept(now.Add(36*time.Minute), -ahead), true},
 		"issued for no time":              {record{bundle: over}, now, false},
 		"issued for no time, and a sleep": {record{bundle: over}, walltest.Slept(now, time.Hour), true},
 	} {
