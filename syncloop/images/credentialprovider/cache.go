@@ -13,6 +13,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
+
+	"github.com/bowline-k8s/bowline/wall"
 )
 
 // cacheKey is the scope of a cached answer: an image, a registry, or allImages.
@@ -22,7 +24,9 @@ type cacheKey struct{ what, scope string }
 const allImages = "<global>"
 
 type cached struct {
-	auth    answer
+	auth answer
+	// expires is over by either clock: the credential itself expires while the machine sleeps, and a
+	// clock that is set back does not prolong it.
 	expires time.Time
 }
 
@@ -128,10 +132,9 @@ func (p *provider) take(q question, r *credentialapi.CredentialProviderResponse,
 	if r.CacheDuration != nil {
 		keep = r.CacheDuration.Duration
 	}
-	maps.DeleteFunc(p.cache, func(_ cacheKey, c cached) bool { return now.After(c.expires) })
+	maps.DeleteFunc(p.cache, func(_ cacheKey, c cached) bool { return wall.Passed(c.expires, now) })
 	if keep > 0 {
-		// By the wall clock, like the credential itself.
-		p.cache[key] = cached{auth: r.Auth, expires: now.Round(0).Add(keep)}
+		p.cache[key] = cached{auth: r.Auth, expires: now.Add(keep)}
 	}
 	return r.Auth, nil
 }
@@ -139,7 +142,7 @@ func (p *provider) take(q question, r *credentialapi.CredentialProviderResponse,
 // cachedAnswer returns the most specific answer that is still valid. The caller holds mu.
 func (p *provider) cachedAnswer(q question, now time.Time) (answer, bool) {
 	for _, what := range []string{q.image, registry(q.image), allImages} {
-		if c, ok := p.cache[cacheKey{what, q.scope}]; ok && !now.After(c.expires) {
+		if c, ok := p.cache[cacheKey{what, q.scope}]; ok && !wall.Passed(c.expires, now) {
 			return c.auth, true
 		}
 	}

@@ -385,8 +385,9 @@ func TestScopesDiffer(t *testing.T) {
 	}
 }
 
-// A cached answer expires by the wall clock, as its credential does, also while the machine sleeps.
-func TestAnAnswerEndsWhileTheMachineSleeps(t *testing.T) {
+// A cached answer expires while the machine sleeps, as its credential does, and not later if the
+// clock is set back.
+func TestAnAnswerEndsByEitherClock(t *testing.T) {
 	p := &provider{Program: Program{Config: kubeletconfig.CredentialProvider{DefaultCacheDuration: &metav1.Duration{}}}, cache: map[cacheKey]cached{}}
 	q, now := question{image: "r.example/a"}, time.Now()
 	if _, err := p.take(q, &credentialapi.CredentialProviderResponse{CacheKeyType: "Image", CacheDuration: &metav1.Duration{Duration: time.Hour}}, now); err != nil {
@@ -395,7 +396,12 @@ func TestAnAnswerEndsWhileTheMachineSleeps(t *testing.T) {
 	if _, ok := p.cachedAnswer(q, now.Add(time.Minute)); !ok {
 		t.Error("it is not kept")
 	}
-	if _, ok := p.cachedAnswer(q, walltest.Slept(now, 2*time.Hour)); ok {
-		t.Error("it is kept beyond its time")
+	for what, at := range map[string]time.Time{
+		"while the machine slept":        walltest.Slept(now, 2*time.Hour),
+		"as the clock has been set back": walltest.Slept(now.Add(time.Hour), -2*time.Hour),
+	} {
+		if _, ok := p.cachedAnswer(q, at); ok {
+			t.Errorf("it is kept beyond its time, %s", what)
+		}
 	}
 }
