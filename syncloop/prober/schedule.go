@@ -33,7 +33,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		left := wall.Glance
 		if len(m.heap) > 0 {
-			left = wall.Until(m.heap[0].due, now) // due times derive from start times, which are wall clock times
+			left = wall.Until(m.heap[0].due, now)
 		}
 		var updates chan types.UID
 		var uid types.UID
@@ -60,10 +60,11 @@ func (m *Manager) Run(ctx context.Context) error {
 // Other probes start as soon as the initial delay is over.
 func (m *Manager) arm(p *probe) {
 	now := time.Now()
-	p.begins = p.target.startedAt.Add(time.Duration(p.spec.InitialDelaySeconds) * time.Second)
-	if p.begins.Before(now) {
-		p.begins = now
-	}
+	delay := time.Duration(p.spec.InitialDelaySeconds) * time.Second
+	// Start times are wall clock times. What follows from them has a monotonic reading, or a clock
+	// that is set back by hours would stop the probe for hours.
+	left := p.target.startedAt.Round(0).Add(delay).Sub(now.Round(0))
+	p.begins = now.Add(min(max(left, 0), delay))
 	p.early = earlyPauses
 	at := p.begins
 	if p.kind == Liveness || p.target.startedAt.Before(m.began) {
