@@ -77,6 +77,7 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 			return err
 		}
 	}
+	n.followers = followers{n.node, n.pleg, n.loop, n.exposed}
 	return nil
 }
 

@@ -191,15 +191,15 @@ func (n *Node) claim(ctx context.Context, runtime *cri.Client) (ownership.Claim,
 }
 
 // lost handles the loss of the claim, which may be taken again.
-func (n *Node) lost() { n.exposed.drop() }
+func (n *Node) lost() { n.followers.exposed.drop() }
 
 // reacquired handles a claim that was taken again.
 func (n *Node) reacquired() {
 	n.seen.due.Send() // the host may have rebooted
-	n.pleg.Kick()
-	n.node.Resume()
+	n.followers.pleg.Kick()
+	n.followers.node.Resume()
 	n.apiBack.Send() // re-reads the pods and reconciles their statuses
-	n.exposed.retry()
+	n.followers.exposed.retry()
 	n.identity.Due.Send()
 }
 
@@ -221,7 +221,8 @@ type Node struct {
 	// programs are the image credential providers.
 	programs []credentialprovider.Program
 
-	seen *refresher // facts of the host and its runtime
+	seen      *refresher // facts of the host and its runtime
+	followers followers
 
 	podNetwork podNetwork
 	pulled     notify.Signal // an image was pulled

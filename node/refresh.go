@@ -218,23 +218,37 @@ func (n *Node) reported(s *snapshot, kubelet string) provider.NodeInfo {
 	}
 }
 
+// followers are the parts that follow the host without polling its snapshot.
+type followers struct {
+	node interface {
+		SetInfo(provider.NodeInfo)
+		Resume()
+	}
+	pleg    interface{ Kick() }
+	loop    interface{ MachineChanged() }
+	exposed interface {
+		drop()
+		retry()
+	}
+}
+
 // follow passes a new snapshot on to the parts that do not poll it.
 func (n *Node) follow(last, next *snapshot) {
-	n.node.SetInfo(n.reported(next, ""))
+	n.followers.node.SetInfo(n.reported(next, ""))
 	if last.facts.BootID != next.facts.BootID {
-		n.pleg.Kick()
+		n.followers.pleg.Kick()
 	}
-	if !slices.Equal(last.ips, next.ips) && n.exposed != nil {
-		n.exposed.drop()
-		n.exposed.retry()
+	if !slices.Equal(last.ips, next.ips) {
+		n.followers.exposed.drop()
+		n.followers.exposed.retry()
 	}
 	if !slices.Equal(last.spec.HostIPs, next.spec.HostIPs) {
 		klog.Background().Info("Found another address of the host", "host", n.cfg.Name, "node", n.name, "from", last.spec.HostIPs, "to", next.spec.HostIPs)
-		n.loop.MachineChanged()
+		n.followers.loop.MachineChanged()
 	}
 	if last.spec.CgroupDriver != next.spec.CgroupDriver {
 		klog.Background().Info("Found another cgroup driver of the runtime", "host", n.cfg.Name, "node", n.name, "from", last.spec.CgroupDriver, "to", next.spec.CgroupDriver)
-		n.loop.MachineChanged() // the new driver rejects the cgroups of pods that failed to start
+		n.followers.loop.MachineChanged() // the new driver rejects the cgroups of pods that failed to start
 	}
 }
 
