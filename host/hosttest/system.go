@@ -399,11 +399,17 @@ func testFacts(t *testing.T, m *machine) {
 	if want := m.output(t, "sh", "-c", `[ ! -e /sys/fs/selinux/enforce ] || [ "$(tr -d "\\0\\n" </proc/self/attr/current)" = kernel ] || echo yes`); f.SELinux != (want == "yes") {
 		t.Errorf("SELinux %v, want %q", f.SELinux, want)
 	}
-	if want := m.output(t, "sh", "-c", `find /sys/fs/cgroup -maxdepth 3 \( -name memory.swap.max -o -name memory.memsw.limit_in_bytes \) 2>/dev/null | head -n 1`); f.SwapControl && want == "" {
+	if want := m.output(t, "sh", "-c", `find /sys/fs/cgroup -maxdepth 3 \( -name memory.swap.max -o -name memory.memsw.limit_in_bytes \) 2>/dev/null | head -n 1`); f.SwapControl != (want != "") {
 		t.Errorf("swap control %v, want %q", f.SwapControl, want)
 	}
-	for _, cpu := range f.ThermalThrottle {
-		m.output(t, "ls", "/sys/devices/system/cpu/cpu"+strconv.Itoa(cpu)+"/thermal_throttle")
+	var throttles []int
+	for dir := range strings.FieldsSeq(m.output(t, "sh", "-c", `ls -d /sys/devices/system/cpu/cpu*/thermal_throttle 2>/dev/null || :`)) {
+		cpu, err := strconv.Atoi(strings.TrimPrefix(path.Base(path.Dir(dir)), "cpu"))
+		testutil.Must(t, err)
+		throttles = append(throttles, cpu)
+	}
+	if slices.Sort(throttles); !slices.Equal(f.ThermalThrottle, throttles) {
+		t.Errorf("CPUs with thermal_throttle %v, want %v", f.ThermalThrottle, throttles)
 	}
 	if f.RootDiskBytes < 1<<20 {
 		t.Errorf("the disk has %d bytes", f.RootDiskBytes)

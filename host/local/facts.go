@@ -70,8 +70,7 @@ func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 		swaps, _ := os.ReadFile("/proc/swaps")
 		f.Swaps = machine.Swaps(swaps)
 		f.SwapControl = exists(machine.SwapControlFiles(f.CgroupVersion))
-		found, _ := filepath.Glob(machine.ThermalThrottleDirs)
-		f.ThermalThrottle = machine.ThermalThrottle(found)
+		f.ThermalThrottle = throttles(machine.ThermalThrottleDirs)
 		f.AppArmor = machine.AppArmor(oneLine("/sys/module/apparmor/parameters/enabled"))
 		return f, nil
 	})
@@ -81,6 +80,12 @@ func oneLine(path string) string {
 	data, _ := os.ReadFile(path)
 	line, _, _ := bytes.Cut(data, []byte("\n"))
 	return strings.TrimSpace(string(line))
+}
+
+// throttles returns the CPUs of the directories that match the pattern.
+func throttles(pattern string) []int {
+	found, _ := filepath.Glob(pattern)
+	return machine.ThermalThrottle(found)
 }
 
 // exists reports whether any file matches any of the patterns.

@@ -51,11 +51,21 @@ func parseFields(data []byte) map[string]string {
 }
 
 func (h *Host) readFacts(ctx context.Context) (host.Facts, error) {
-	const what = "the facts"
 	version := h.machine().hier.Version
-	var f host.Facts
+	f, err := h.factsBy(ctx, machine.ThermalThrottleDirs, machine.SwapControlFiles(version))
+	if err != nil {
+		return host.Facts{}, err
+	}
+	f.CgroupVersion = version
+	return f, nil
+}
+
+// factsBy reads the facts that do not depend on the cgroup version. thermal and swap are patterns of
+// paths.
+func (h *Host) factsBy(ctx context.Context, thermal string, swap []string) (f host.Facts, err error) {
+	const what = "the facts"
 	if err := h.read(ctx, "read", what, h.whole(what, shell.Request{Script: scriptFacts,
-		Args: append([]string{h.rootDir, machine.ThermalThrottleDirs}, machine.SwapControlFiles(version)...)}),
+		Args: append([]string{h.rootDir, thermal}, swap...)}),
 		func(stdout []byte) (err error) {
 			if err = checkFields(h.budget, what, stdout); err == nil {
 				f, err = parseFacts(stdout)
@@ -67,7 +77,6 @@ func (h *Host) readFacts(ctx context.Context) (host.Facts, error) {
 		}); err != nil {
 		return host.Facts{}, err
 	}
-	f.CgroupVersion = version
 	return f, nil
 }
 

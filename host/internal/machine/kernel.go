@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,11 +49,10 @@ const ThermalThrottleDirs = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle"
 
 // ThermalThrottle returns the CPUs of these directories, ascending.
 func ThermalThrottle(dirs []string) []int {
-	before, after, _ := strings.Cut(ThermalThrottleDirs, "[0-9]*")
 	var cpus []int
 	for _, d := range dirs {
-		d = strings.TrimSuffix(strings.TrimPrefix(d, before), after)
-		if n, err := strconv.Atoi(d); err == nil {
+		name, ok := strings.CutPrefix(path.Base(path.Dir(d)), "cpu")
+		if n, err := strconv.Atoi(name); ok && err == nil {
 			cpus = append(cpus, n)
 		}
 	}
