@@ -19,7 +19,8 @@ import (
 // iterate is one iteration of the loop, like the kubelet's syncLoopIteration. It has no 1 s sync
 // tick, because each worker knows when its decision could change and sets its own timer.
 func (l *Loop) iterate(ctx context.Context, housekeepingCh <-chan time.Time) bool {
-	l.turned.Store(time.Now().UnixNano())
+	now := time.Now()
+	l.turned.Store(&now)
 	select {
 	case <-ctx.Done():
 		return false

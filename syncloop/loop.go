@@ -146,7 +146,7 @@ const housekeepingPeriod = 2 * time.Second
 type Loop struct {
 	cfg    Config
 	health runtimeHealth
-	turned atomic.Int64 // unix nanoseconds of the last iteration
+	turned atomic.Pointer[time.Time] // of the last iteration; nil: none yet
 
 	starts   *startlimiter.Limiter // for sandboxes and containers; containers go first
 	removals *startlimiter.Limiter // for removing the remains of dead pods
@@ -219,8 +219,15 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// Turned returns the time of the last iteration, for /healthz/syncloop.
-func (l *Loop) Turned() time.Time { return time.Unix(0, l.turned.Load()) }
+// Turned returns the time of the last iteration, for /healthz/syncloop; zero if there is none yet.
+// It has a monotonic reading: neither a suspend of the machine nor a change of its clock looks like
+// a loop that is stuck, and neither hides one.
+func (l *Loop) Turned() time.Time {
+	if at := l.turned.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
 
 // Healthy returns an error for /healthz/syncloop if the loop has not iterated for two minutes.
 func (l *Loop) Healthy() error {

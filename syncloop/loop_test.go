@@ -240,6 +240,16 @@ func TestLivenessProbeRestarts(t *testing.T) {
 	w.end(1, "web")
 }
 
+// The health of the loop is by the monotonic clock: a clock that is set back must not hide a loop
+// that is stuck.
+func TestTheTurnHasAMonotonicReading(t *testing.T) {
+	w := up(t)
+	w.until("the loop turns", func() bool { return w.node.loop.Healthy() == nil })
+	if at := w.node.loop.Turned(); at == at.Round(0) {
+		t.Errorf("%v has none", at)
+	}
+}
+
 // Between the stop signal and SIGKILL a container has at least the kubelet's two seconds, even if a
 // deletion, an eviction or a probe gives it one.
 func TestLeastGrace(t *testing.T) {
