@@ -47,18 +47,16 @@ func (m *Manager) setUpClaim(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *v
 	if err != nil {
 		return err
 	}
-	if m.cfg.Allow != nil {
-		has, err := m.given(ctx, p, v, pv, at)
-		if err != nil {
+	has, err := m.given(ctx, p, v, pv, at)
+	if err != nil {
+		return err
+	}
+	if err := m.cfg.Allow(p, v.Name, pv, has); err != nil {
+		return err
+	}
+	if !has {
+		if err := m.recordGiven(ctx, p, v, pv); err != nil {
 			return err
-		}
-		if err := m.cfg.Allow(p, v.Name, pv, has); err != nil {
-			return err
-		}
-		if !has {
-			if err := m.recordGiven(ctx, p, v, pv); err != nil {
-				return err
-			}
 		}
 	}
 	if err := m.checkNode(ctx, pv); err != nil {

@@ -65,7 +65,9 @@ func claimVolume(readOnly bool) v1.Volume {
 func claimManager(t *testing.T, h Host, b *bindings) *Manager {
 	t.Helper()
 	c := newCluster()
-	m, err := New(Config{Host: h, Objects: c, Tokens: c, Claims: b, RootDir: "/root", Allocatable: func() v1.ResourceList { return nil }})
+	m, err := New(Config{Host: h, Objects: c, Tokens: c, Claims: b, RootDir: "/root",
+		Allow:       func(*v1.Pod, string, *v1.PersistentVolume, bool) error { return nil },
+		Allocatable: func() v1.ResourceList { return nil }})
 	testutil.Must(t, err)
 	return m
 }
@@ -331,5 +333,19 @@ func TestWhetherThePodHasTheVolume(t *testing.T) {
 		if _, err := m.Prepare(t.Context(), testPod(claimVolume(false))); err == nil || h.nodes["/root/pods/u/plugins/bowline.io~claims/data"] != nil {
 			t.Errorf("refused: %v", err)
 		}
+	}
+}
+
+// Without Allow the policy of the host's owner would not apply to persistent volumes, and every pod
+// could reach every path of the host through one.
+func TestClaimsNeedAllow(t *testing.T) {
+	h, c := newMemHost(), newCluster()
+	cfg := Config{Host: h, Objects: c, Tokens: c, RootDir: "/root", Allocatable: func() v1.ResourceList { return nil }}
+	if _, err := New(cfg); err != nil {
+		t.Errorf("without claims: %v", err)
+	}
+	cfg.Claims = &bindings{}
+	if m, err := New(cfg); err == nil {
+		t.Errorf("%p takes claims without a policy", m)
 	}
 }

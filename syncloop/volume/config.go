@@ -62,8 +62,8 @@ type Config struct {
 	// Claims is nil if persistent volumes are not supported.
 	Claims Claims
 	// Allow decides whether the persistent volume behind a volume of the pod may be set up; its
-	// error refuses it. has is set if this very volume was set up for the pod before. nil allows
-	// every one.
+	// error refuses it. has is set if this very volume was set up for the pod before. Claims need it:
+	// without it the host owner's policy would not apply to them.
 	Allow func(p *v1.Pod, volume string, pv *v1.PersistentVolume, has bool) error
 	// Trust is nil if clusterTrustBundles are not supported.
 	Trust Trust
@@ -89,6 +89,8 @@ func (c *Config) validate() error {
 		return errors.New("volume: Tokens is required")
 	case len(c.RootDir) < 2 || c.RootDir[0] != '/':
 		return fmt.Errorf("volume: RootDir %q must be an absolute path below /", c.RootDir)
+	case c.Claims != nil && c.Allow == nil:
+		return errors.New("volume: Claims need Allow")
 	case c.Allocatable == nil:
 		return errors.New("volume: Allocatable is required")
 	}
