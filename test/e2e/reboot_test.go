@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -18,13 +19,24 @@ import (
 
 // After a reboot a machine has another boot ID, and its runtime has sandboxes and containers that
 // have ended. The node reports the reboot; the pods start at once, without back-off, because
-// nothing has crashed.
+// nothing has crashed. One of the pods has crashed twice before, so a reboot that counted as a
+// crash would make it wait for 40 s.
 func TestRebooted(t *testing.T) {
 	serial(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "lives", dir, 2)
-	before := readyPods(t, ns, "lives", 2, 2*time.Minute)
+	crashing(t, ns, "crashed", dir)
+	const crashes = 2
+	before := append(readyPods(t, ns, "lives", 2, 2*time.Minute), readyPods(t, ns, "crashed", 1, 3*time.Minute)...)
+	restarts, waits := map[string]int32{}, backOffs(t, ns)
+	for i := range before {
+		restarts[before[i].Name] = labtest.Restarts(&before[i])
+	}
+	equal(t, "restarts before the reboot", restarts[before[2].Name], crashes)
+	if waits[before[2].Name] == 0 {
+		t.Error("the crashes caused no back-off, so the reboot cannot show one")
+	}
 
 	const bootID, file = "5ca1ab1e-0000-4000-8000-00000b0071d0", "/proc/sys/kernel/random/boot_id"
 	testutil.Must(t, os.WriteFile(filepath.Join(dir, "boot_id"), []byte(bootID+"\n"), 0o644))
@@ -51,7 +63,7 @@ func TestRebooted(t *testing.T) {
 	findEvent(t, lab, metav1.NamespaceDefault, "involvedObject.kind=Node,involvedObject.name="+host+",reason=Rebooted", "")
 	for i := range before {
 		p := podIs(t, ns, before[i].Name, time.Minute, "started again", func(p *v1.Pod) error {
-			if n := labtest.Restarts(p); n != 1 || !labtest.IsReady(p) {
+			if n := labtest.Restarts(p); n != restarts[p.Name]+1 || !labtest.IsReady(p) {
 				return fmt.Errorf("%d restarts, ready %v", n, labtest.IsReady(p))
 			}
 			return nil
@@ -59,15 +71,60 @@ func TestRebooted(t *testing.T) {
 		if p.UID != before[i].UID {
 			t.Errorf("%s is another pod", p.Name)
 		}
-		equal(t, "starts of "+p.Name, starts(t, dir, p.Name), 2)
+		equal(t, "starts of "+p.Name, starts(t, dir, p.Name), int(restarts[p.Name])+2)
 	}
 	t.Logf("the pods are Ready %s after Bowline was started", time.Since(began).Round(time.Millisecond))
-	events, err := lab.Client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=BackOff"})
-	testutil.Must(t, err)
-	for _, e := range events.Items {
-		t.Errorf("%s: %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)
+	for name, n := range backOffs(t, ns) {
+		if n != waits[name] {
+			t.Errorf("%s was in back-off after the reboot: %d events, and %d before", name, n, waits[name])
+		}
 	}
 	// CoreDNS is one of the pods that the reboot stopped.
-	_, err = lab.ReadyPods(t.Context(), "kube-system", "k8s-app=kube-dns", 1, time.Minute)
+	_, err := lab.ReadyPods(t.Context(), "kube-system", "k8s-app=kube-dns", 1, time.Minute)
+	testutil.Must(t, err)
+}
+
+// backOffs counts the events about back-offs by pod.
+func backOffs(t *testing.T, ns string) map[string]int32 {
+	t.Helper()
+	events, err := lab.Client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=BackOff"})
+	testutil.Must(t, err)
+	out := map[string]int32{}
+	for _, e := range events.Items {
+		out[e.InvolvedObject.Name] += max(e.Count, 1)
+	}
+	return out
+}
+
+// crashing runs a pod whose container fails at its first two starts. It appends a line to
+// dir/POD-NAME at each start.
+func crashing(t *testing.T, ns, name, dir string) {
+	t.Helper()
+	d := manifest[appsv1.Deployment](t, ns, fmt.Sprintf(`
+metadata: {name: %[1]s}
+spec:
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: main
+        image: $TOOLBOX
+        env: [{name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+        command:
+        - sh
+        - -c
+        - |
+          append /starts/$(POD_NAME) start
+          n=0
+          while read -r line; do n=$((n + 1)); done </starts/$(POD_NAME)
+          [ "$n" -gt 2 ] || exit 1
+          exec nc -ll -p 8080 -e cat
+        readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 2}
+        volumeMounts: [{name: starts, mountPath: /starts}]
+      volumes: [{name: starts, hostPath: {path: %[2]s}}]
+`, name, dir))
+	_, err := lab.Client.AppsV1().Deployments(ns).Create(t.Context(), d, metav1.CreateOptions{})
 	testutil.Must(t, err)
 }
