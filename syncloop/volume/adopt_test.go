@@ -77,3 +77,47 @@ func TestNewerPods(t *testing.T) {
 }
 
 func TestKeysOfPods(t *testing.T) { recordtest.Keys(t, recordVersion, "pods", record{}) }
+
+// TestEveryVersionsClaims: a pod keeps the path of the host that an older version recorded, and no
+// other. A record of a newer version is refused in one sentence and stays as it is.
+func TestEveryVersionsClaims(t *testing.T) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "app", UID: "3f2a"}}
+	v := claimVolume(false)
+	of := func(path string) *v1.PersistentVolume {
+		return &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path}}}}
+	}
+	recordtest.Each(t, func(t *testing.T, version string, h host.Host, root string) {
+		m := realManager(t, h, newCluster(), root)
+		has := func(what, path string, want bool) {
+			t.Helper()
+			if got, err := m.given(t.Context(), p, &v, of(path), setUpState{}); err != nil || got != want {
+				t.Errorf("%s: it has %s: %t, %v", what, path, got, err)
+			}
+		}
+		has("as it was released", "/srv", true)
+		has("as it was released", "/etc", false)
+		testutil.Must(t, m.recordGiven(t.Context(), p, &v, of("/mnt")))
+		has("written again", "/mnt", true)
+		at := m.givenPath(p, &v)
+		if data, err := h.ReadFile(t.Context(), at, 1<<10); err != nil || string(data) != `{"schemaVersion":1,"source":"hostPath /mnt"}` {
+			t.Errorf("written as %s: %v", data, err)
+		}
+		for _, damaged := range []string{"", "{", `{"schemaVersion":1,"source":"hostPath /mnt","more":1}`} {
+			testutil.Must(t, h.WriteFile(t.Context(), at, []byte(damaged), 0o640))
+			has("damaged", "/mnt", false)
+		}
+		const newer = `{"schemaVersion":2,"source":"hostPath /mnt","more":true}`
+		testutil.Must(t, h.WriteFile(t.Context(), at, []byte(newer), 0o640))
+		_, err := m.given(t.Context(), p, &v, of("/mnt"), setUpState{})
+		if want := "the volume record " + at + " belongs to another Bowline: it has schema version 2"; err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("newer: %v", err)
+		}
+		if data, err := h.ReadFile(t.Context(), at, 1<<10); err != nil || string(data) != newer {
+			t.Errorf("the newer record is %s: %v", data, err)
+		}
+	})
+}
+
+func TestKeysOfClaims(t *testing.T) {
+	recordtest.KeysAt(t, givenVersion, "claims", "pods/3f2a/plugins/bowline.io~claims/data", givenRecord{})
+}

@@ -1,7 +1,9 @@
 package volume
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/schema"
 )
 
 // pluginClaims is the directory of the records about a pod's claims.
@@ -17,6 +20,30 @@ const pluginClaims = "bowline.io~claims"
 
 // givenLimit is more than any path on the host needs.
 const givenLimit = 64 << 10
+
+// givenVersion is the schema version of givenRecord. Version 0 is the source alone, without JSON.
+const givenVersion = 1
+
+// givenRecord says which path of the host the pod has behind a volume.
+type givenRecord struct {
+	SchemaVersion int    `json:"schemaVersion"`
+	Source        string `json:"source"` // as ownPath writes it
+}
+
+// decodeGiven reads a record. One that is damaged names no source, so the policy decides as if the
+// pod did not have the volume.
+func decodeGiven(data []byte, at string) (source string, err error) {
+	if !bytes.HasPrefix(data, []byte("{")) {
+		return string(data), nil
+	}
+	var r givenRecord
+	if err := schema.Decode(data, givenVersion, &r); schema.Newer(err) {
+		return "", fmt.Errorf("the volume record %s belongs to another Bowline: %w", at, err)
+	} else if err != nil {
+		return "", nil
+	}
+	return r.Source, nil
+}
 
 // given reports whether the pod already has this very persistent volume behind its volume v. The
 // names of the claim and of the persistent volume prove nothing, as they can be reused. What the
@@ -40,7 +67,8 @@ func (m *Manager) given(ctx context.Context, p *v1.Pod, v *v1.Volume, pv *v1.Per
 	if err != nil {
 		return false, fmt.Errorf("read which volume the pod has: %w", err)
 	}
-	return string(data) == want, nil
+	source, err := decodeGiven(data, m.givenPath(p, v))
+	return err == nil && source == want, err
 }
 
 // recordGiven writes the record before the pod has the volume, so that a crash in between is
@@ -50,7 +78,11 @@ func (m *Manager) recordGiven(ctx context.Context, p *v1.Pod, v *v1.Volume, pv *
 	if source == "" {
 		return nil
 	}
-	if _, err := m.cfg.Host.Make(ctx, host.Entry{Path: m.givenPath(p, v), Mode: 0o640, Data: []byte(source), Synced: true}); err != nil {
+	data, err := json.Marshal(givenRecord{givenVersion, source})
+	if err != nil {
+		return fmt.Errorf("record which volume the pod has: %w", err)
+	}
+	if _, err := m.cfg.Host.Make(ctx, host.Entry{Path: m.givenPath(p, v), Mode: 0o640, Data: data, Synced: true}); err != nil {
 		return fmt.Errorf("record which volume the pod has: %w", err)
 	}
 	return nil

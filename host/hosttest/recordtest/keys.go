@@ -26,13 +26,20 @@ import (
 // never change. Types of dependencies count too: they get new fields with an update.
 func Keys(t *testing.T, version int, name string, record any) {
 	t.Helper()
-	if err := checkKeys(filepath.Dir(records(t)), version, name, record); err != nil {
+	KeysAt(t, version, name, filepath.Join("bowline", name), record)
+}
+
+// KeysAt is Keys for a record that this Bowline writes to the path at below <root>; name is that of
+// its list of keys.
+func KeysAt(t *testing.T, version int, name, at string, record any) {
+	t.Helper()
+	if err := checkKeys(filepath.Dir(records(t)), version, name, at, record); err != nil {
 		t.Errorf("%v\n%s", err, hint.Of(err))
 	}
 }
 
 // checkKeys compares the keys of record with the list of its version below testdata.
-func checkKeys(testdata string, version int, name string, record any) error {
+func checkKeys(testdata string, version int, name, at string, record any) error {
 	have, err := keysOf(record)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -42,12 +49,12 @@ func checkKeys(testdata string, version int, name string, record any) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return hint.Add(fmt.Errorf("%s has the new version %d", name, version),
-			"add an example to host/schema/testdata/records/%s/bowline, and host/schema/testdata/keys/%s/%s with its keys:\n%s",
-			dir, dir, name, strings.Join(have, "\n"))
+			"add the example host/schema/testdata/records/%s/%s, and host/schema/testdata/keys/%s/%s with its keys:\n%s",
+			dir, at, dir, name, strings.Join(have, "\n"))
 	case err != nil:
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(testdata, "records", dir, "bowline", name)); err != nil {
+	if _, err := os.Stat(filepath.Join(testdata, "records", dir, at)); err != nil {
 		return fmt.Errorf("version %d of %s has no example: %w", version, name, err)
 	}
 	want := strings.Fields(string(data))

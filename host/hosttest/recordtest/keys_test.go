@@ -87,7 +87,7 @@ func TestKeysAreOfAVersion(t *testing.T) {
 		{2, one{}, []string{"a.json has the new version 2", "host/schema/testdata/keys/v2/a.json", "name\nschemaVersion"}},
 		{3, one{}, []string{"version 3 of a.json has no example"}},
 	} {
-		err := checkKeys(dir, c.version, "a.json", c.record)
+		err := checkKeys(dir, c.version, "a.json", "bowline/a.json", c.record)
 		if (err == nil) != (c.want == nil) {
 			t.Errorf("version %d, %T: %v", c.version, c.record, err)
 		}
