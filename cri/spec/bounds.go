@@ -22,7 +22,7 @@ const (
 	maxAllocation = 4 << 10
 	// maxOptional is what all containers of a pod together get of annotations whose size the pod
 	// decides: the preStop hooks, the ports and the paths of termination messages.
-	maxOptional = 6 << 10
+	maxOptional = 4 << 10
 
 	// MaxContainers is how many containers a pod may have, with init and ephemeral ones.
 	MaxContainers = 128
@@ -35,7 +35,7 @@ const (
 
 	// ShareContainers and ShareHostMounts are what every pod may have. What pods have in addition
 	// comes out of the node's pool, see Bounds.
-	ShareContainers, ShareHostMounts = 6, 48
+	ShareContainers, ShareHostMounts = 5, 48
 
 	// instancesBeside is how many instances of its containers a pod may have beyond one of each. A
 	// container that crashes all the time starts five times in the minute between two garbage
@@ -106,7 +106,7 @@ const ordinaryPods = 110
 // BoundsOf returns the bounds of a node with this number of pods.
 func BoundsOf(maxPods int64) Bounds {
 	most := max(maxPods, ordinaryPods)
-	b := Bounds{Pods: most + most/8, ContainerPool: 5 * most, HostMountPool: 16 * most}
+	b := Bounds{Pods: most + most/8, ContainerPool: 2 * most, HostMountPool: 16 * most}
 
 	const share = ShareContainers + instancesBeside // of containers, and of sandboxes
 	const sameInstances = instancesBeside + 1       // of the container with the longest annotations

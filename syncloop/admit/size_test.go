@@ -56,12 +56,12 @@ func TestSize(t *testing.T) {
 		"too many mounts":                {pod: mounting(spec.MaxMounts+1, v1.VolumeMount{}), message: "the container c0 has 513 volume mounts; this node allows 512"},
 		"long paths":                     {pod: mounting(2, v1.VolumeMount{MountPath: strings.Repeat("/", 20<<10), SubPath: strings.Repeat("s", 20<<10)}), message: "81920 bytes; this node allows 65536"},
 		"too many volumes":               {pod: volumes, message: "the pod has 1025 volumes and mounts with a subPath; this node allows 1024"},
-		"the pool is taken":              {pod: with(7), others: pods(5, with(116)), message: "of those beyond 6 in a pod, this node has room for 550, and 550 are taken"},
-		"the pool has room for one":      {pod: with(7), others: append(pods(4, with(116)), pods(1, with(115))...)},
-		"a share needs no pool":          {pod: with(6), others: pods(9, with(128))},
+		"the pool is taken":              {pod: with(6), others: pods(5, with(49)), message: "of those beyond 5 in a pod, this node has room for 220, and 220 are taken"},
+		"the pool has room for one":      {pod: with(6), others: append(pods(4, with(49)), pods(1, with(48))...)},
+		"a share needs no pool":          {pod: with(5), others: pods(9, with(128))},
 		"the pool of mounts is taken":    {pod: mounting(49, v1.VolumeMount{SubPathExpr: "s"}), others: pods(10, mounting(224, v1.VolumeMount{SubPath: "s"})), message: "room for 1760, and 1760 are taken"},
 		"mounts without a subPath":       {pod: mounting(49, v1.VolumeMount{}), others: pods(10, mounting(224, v1.VolumeMount{SubPath: "s"}))},
-		"other pods within their shares": {pod: with(128), others: pods(109, with(6))},
+		"other pods within their shares": {pod: with(128), others: pods(109, with(5))},
 	} {
 		r := Size(tc.pod, tc.others, 110)
 		switch {
@@ -69,7 +69,7 @@ func TestSize(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	if r := Size(with(7), pods(5, with(116)), 1000); r != nil {
+	if r := Size(with(6), pods(5, with(49)), 1000); r != nil {
 		t.Errorf("a larger node: %+v", r)
 	}
 }
@@ -93,13 +93,13 @@ func TestAddition(t *testing.T) {
 	if r := Size(p, nil, 110); r != nil {
 		t.Errorf("the pod: %+v", r)
 	}
-	p = with(6)
+	p = with(5)
 	add("one", 1)
-	if r := Addition(p, "one", pods(5, with(116)), 110); r == nil {
+	if r := Addition(p, "one", pods(5, with(49)), 110); r == nil {
 		t.Error("the pool is taken")
 	}
 	p.UID = "p"
-	if r := Addition(p, "one", append(pods(4, with(116)), p), 110); r != nil {
+	if r := Addition(p, "one", append(pods(4, with(49)), p), 110); r != nil {
 		t.Errorf("the pod counts beside itself: %+v", r)
 	}
 }
