@@ -5,8 +5,10 @@ real "$1"
 escaped
 point= shared=
 while read -r _ _ _ _ at _ optional; do
+	# In the pattern, bash 5.2 would not match the empty one of /.
+	above=${at%/}
 	case ${escaped%/}/ in
-	"${at%/}"/*) ;;
+	"$above"/*) ;;
 	*) continue ;;
 	esac
 	[ "${#at}" -ge "${#point}" ] || continue

@@ -4,8 +4,10 @@ real "$1"
 escaped
 own= device= root= point=
 while read -r _ _ on from at _; do
+	# In the pattern, bash 5.2 would not match the empty one of /.
+	above=${at%/}
 	case ${escaped%/}/ in
-	"${at%/}"/*) ;;
+	"$above"/*) ;;
 	*) continue ;;
 	esac
 	if [ "$at" = "$escaped" ]; then
