@@ -34,6 +34,10 @@ func TestSuite(t *testing.T) {
 	hosttest.Run(t, func(t *testing.T) host.Host { return open(t, config()) }, filepath.Join(t.TempDir(), "host"))
 }
 
+func TestLongRoots(t *testing.T) {
+	hosttest.LongRoots(t, func(t *testing.T) host.Host { return open(t, config()) }, filepath.Join(t.TempDir(), "host"))
+}
+
 func TestSuiteBelowACgroupRoot(t *testing.T) {
 	c := config()
 	c.CgroupRoot = "/bowline-local-test/root"

@@ -1,7 +1,7 @@
 package local
 
 import (
-	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -11,23 +11,30 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// mountInfos are buffers for mountinfo, whose size stat does not show: with a buffer that grows
-// from 512 bytes, each read of a node's hundreds of mounts would be dozens of calls.
-var mountInfos = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, 64<<10)) }}
+// mountReaders read mountinfo, whose size stat does not show: with a buffer that grows from 512
+// bytes, each read of a node's hundreds of mounts would be dozens of calls.
+var mountReaders = sync.Pool{New: func() any { return &mountReader{piece: make([]byte, 64<<10)} }}
 
+type mountReader struct {
+	piece []byte
+	lines machine.MountLines
+}
+
+// readMountInfo holds little more than the mounts in memory, however long a pod makes the lines.
 func readMountInfo() ([]*mountinfo.Info, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	buffer := mountInfos.Get().(*bytes.Buffer)
-	defer mountInfos.Put(buffer)
-	buffer.Reset()
-	if _, err := buffer.ReadFrom(f); err != nil {
+	r := mountReaders.Get().(*mountReader)
+	defer mountReaders.Put(r)
+	r.lines.Reset()
+	// A bare file would copy by itself, with another buffer.
+	if _, err := io.CopyBuffer(&r.lines, struct{ io.Reader }{f}, r.piece); err != nil {
 		return nil, err
 	}
-	return machine.ParseMountInfo(buffer.Bytes())
+	return r.lines.Parse()
 }
 
 // resolve follows the links in the part of path that exists, as the kernel did at the mount:

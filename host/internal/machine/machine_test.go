@@ -81,6 +81,33 @@ func TestLongMountLine(t *testing.T) {
 	}
 }
 
+// TestLongFields: a pod decides how long the root of its mount is, and the lines come in pieces. No
+// mount is lost, and none leaves its directory.
+func TestLongFields(t *testing.T) {
+	long := strings.Repeat(`/\040d`, 100_000)
+	info := "36 35 0:9 " + long + " /pods/a rw shared:1 - ext4 /dev/root rw\n" +
+		"37 35 0:9 / /pods/b" + long + " rw - tmpfs tmpfs ro," + strings.Repeat("o,", 50_000) + "x\n" +
+		"38 35 0:5 / /pods/c rw - tmpfs tmpfs rw\n"
+	for _, size := range []int{1, 7, 64 << 10, len(info)} {
+		var l MountLines
+		for range 2 {
+			l.Reset()
+			for rest := info; rest != ""; rest = rest[min(size, len(rest)):] {
+				_, _ = l.Write([]byte(rest[:min(size, len(rest))]))
+			}
+			if most := 3 * maxField; len(l.kept) > most+1<<10 {
+				t.Errorf("in pieces of %d: %d bytes are kept of %d, want at most %d", size, len(l.kept), len(info), most)
+			}
+			got, err := l.Parse()
+			testutil.Must(t, err)
+			if len(got) != 3 || got[0].Mountpoint != "/pods/a" || !Propagates(got[0]) || !strings.HasPrefix(got[0].Root, "/ d/ d") ||
+				!strings.HasPrefix(got[1].Mountpoint, "/pods/b/ d") || !Detachable(got[1]) || got[2].Mountpoint != "/pods/c" {
+				t.Errorf("in pieces of %d: %.300v", size, got)
+			}
+		}
+	}
+}
+
 func FuzzParseMountInfo(f *testing.F) {
 	f.Add([]byte("36 35 98:0 / /a\\040b rw - ext3 /dev/root rw\n"))
 	f.Add([]byte("36 35 98:0 / /a\\04 rw - ext3 \\777 rw\n"))

@@ -16,22 +16,77 @@ import (
 // ParseMountInfo returns the mounts in the kernel's order: a later one covers an earlier one at
 // the same point.
 func ParseMountInfo(data []byte) ([]*mountinfo.Info, error) {
-	return mountinfo.GetMountsFromReader(bytes.NewReader(shorten(data)), nil)
-}
-
-// shorten keeps the first option of a file system, ro or rw, of lines that are too long for the
-// parser's scanner: an overlay may have hundreds of layers as options.
-func shorten(data []byte) []byte {
 	for line := range bytes.Lines(data) {
-		if len(line) < bufio.MaxScanTokenSize {
-			continue
-		}
-		options := bytes.LastIndexByte(line, ' ') + 1
-		if end := bytes.IndexByte(line[options:], ','); end >= 0 {
-			data = bytes.Replace(data, line, append(bytes.Clone(line[:options+end]), '\n'), 1)
+		if len(line) >= bufio.MaxScanTokenSize { // too long for the parser's scanner
+			var l MountLines
+			_, _ = l.Write(data)
+			return l.Parse()
 		}
 	}
-	return data
+	return mountinfo.GetMountsFromReader(bytes.NewReader(data), nil)
+}
+
+const (
+	// maxField is the number of bytes of a field of mountinfo that MountLines keeps: more than a
+	// path of PATH_MAX with ordinary names. A line with four such fields still fits into the
+	// parser's scanner.
+	maxField = 12 << 10
+	// maxKept is the memory that Reset keeps: enough for the mounts of a node.
+	maxKept = 1 << 20
+)
+
+// MountLines is an io.Writer for the content of mountinfo. It cuts long fields: an overlay may have
+// hundreds of layers in its options, and a pod can move a directory that is mounted, which is the
+// root of the mount, as deep as it likes. The zero value is empty.
+type MountLines struct {
+	kept  []byte
+	field int  // where the last field begins in kept
+	cut   bool // the last field is longer than maxField
+}
+
+// Write implements io.Writer. It never fails.
+func (l *MountLines) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		end := bytes.IndexAny(rest, " \n")
+		part := rest
+		if end >= 0 {
+			part = rest[:end]
+		}
+		if room := maxField - (len(l.kept) - l.field); len(part) > room {
+			part, l.cut = part[:room], true
+		}
+		l.kept = append(l.kept, part...)
+		if end < 0 {
+			break
+		}
+		l.end()
+		l.kept = append(l.kept, rest[end])
+		l.field, rest = len(l.kept), rest[end+1:]
+	}
+	return len(p), nil
+}
+
+// end cuts the last field, if it was too long, at the end of a name or an option. So no escape is
+// split, and a mount stays below the directories that it is in.
+func (l *MountLines) end() {
+	if l.cut {
+		l.kept = l.kept[:l.field+max(bytes.LastIndexAny(l.kept[l.field:], "/,"), 0)]
+	}
+	l.cut = false
+}
+
+// Parse returns the mounts of what was written, as ParseMountInfo does.
+func (l *MountLines) Parse() ([]*mountinfo.Info, error) {
+	l.end()
+	return mountinfo.GetMountsFromReader(bytes.NewReader(l.kept), nil)
+}
+
+// Reset makes l empty. It keeps the memory for the next lines, unless that is unusually much.
+func (l *MountLines) Reset() {
+	if cap(l.kept) > maxKept {
+		l.kept = nil
+	}
+	*l = MountLines{kept: l.kept[:0]}
 }
 
 // Propagates reports whether mounts below e propagate to other mount namespaces.
