@@ -65,19 +65,22 @@ const mountWords = 32
 // checkMounts counts the lines of mountinfo, and the words that they are split into.
 func checkMounts(a *budget.Account, data []byte) error {
 	const what = "the list of mounts"
-	if err := a.Check(budget.Items, int64(bytes.Count(data, []byte("\n"))), what); err != nil {
+	if err := spare(a, bytes.Count(data, []byte("\n")), what); err != nil {
 		return err
 	}
 	words := bytes.Count(data, []byte(" ")) + bytes.Count(data, []byte(","))
-	return a.Check(budget.Items, int64(words/mountWords), "the words of "+what)
+	return spare(a, words/mountWords, "the words of "+what)
 }
 
-// checkEntries counts the records of a directory. A pod may have created them, so too many are
-// refused without ending the driver.
+// checkEntries counts the records of a directory.
 func checkEntries(a *budget.Account, data []byte) error {
-	limit := a.Limit(budget.Items)
-	if int64(bytes.Count(data, []byte{0})/3) > limit {
-		return fmt.Errorf("%w: %w", host.ErrTooLarge, &budget.ExceededError{Kind: budget.Items, Limit: limit, What: "the entries of a directory"})
+	return spare(a, bytes.Count(data, []byte{0})/3, "the entries of a directory")
+}
+
+// spare refuses more than Items of what a pod may have created, without ending the driver.
+func spare(a *budget.Account, n int, what string) error {
+	if limit := a.Limit(budget.Items); int64(n) > limit {
+		return fmt.Errorf("%w: %w", host.ErrTooLarge, &budget.ExceededError{Kind: budget.Items, Limit: limit, What: what})
 	}
 	return nil
 }

@@ -131,8 +131,8 @@ var hostOps = map[string]struct {
 	// spares: a pod may cause it, so the driver continues.
 	spares bool
 }{
-	"mounts without end":               {listMounts, then(repeated("/\x00", 2), repeated(mountLine, 100<<20)), budget.OutputBytes, false},
-	"too many mounts":                  {listMounts, then(repeated("/\x00", 2), repeated(mountLine, 7<<20)), budget.Items, false},
+	"mounts without end":               {listMounts, then(repeated("/\x00", 2), repeated(mountLine, 100<<20)), budget.OutputBytes, true},
+	"too many mounts":                  {listMounts, then(repeated("/\x00", 2), repeated(mountLine, 7<<20)), budget.Items, true},
 	"facts without end":                {facts, repeated("\x00", 100<<20), budget.OutputBytes, false},
 	"too many facts":                   {facts, repeated("\x00", 7<<20), budget.Items, false},
 	"an endless fact":                  {facts, then(repeated("route\x00", 6), repeated("x ", 7<<20)), budget.LineBytes, false},

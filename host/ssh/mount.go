@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
@@ -130,12 +131,20 @@ func (h *Host) ListMounts(ctx context.Context, dir string) ([]host.Mount, error)
 			return nil, err
 		}
 		var mounts []host.Mount
-		err := h.read(ctx, "list mounts of", dir, h.whole("the list of mounts", shell.Request{Script: scriptListMounts, Args: []string{path.Clean(dir)}}),
+		// A pod may have made the mounts, so a list that is too large does not end the driver.
+		most := int(h.budget.Limit(budget.OutputBytes))
+		err := h.read(ctx, "list mounts of", dir, shell.Request{Script: scriptListMounts, Args: []string{path.Clean(dir), itoa(int64(most))}, MaxStdout: most},
 			func(stdout []byte) (err error) {
-				if err = checkMounts(h.budget, stdout); err == nil {
+				if err = checkMounts(h.budget, stdout); err == nil && len(stdout) == most {
+					err = fmt.Errorf("the list is too large: %w", host.ErrTooLarge)
+				}
+				if err == nil {
 					mounts, err = parseMounts(dir, stdout)
 				}
-				return err
+				if err != nil {
+					return fmt.Errorf("list mounts of %s: %w", dir, err)
+				}
+				return nil
 			})
 		return mounts, err
 	})
@@ -144,7 +153,7 @@ func (h *Host) ListMounts(ctx context.Context, dir string) ([]host.Mount, error)
 func parseMounts(dir string, data []byte) ([]host.Mount, error) {
 	before, info, ok := bytes.Cut(data, []byte{0})
 	if !ok {
-		return nil, errors.New("list mounts: the answer is cut off")
+		return nil, errors.New("the answer is cut off")
 	}
 	entries, err := machine.ParseMountInfo(info)
 	if err != nil {

@@ -51,7 +51,7 @@ func (h *Host) booted(ctx context.Context, boot string) (again bool, err error) 
 }
 
 func (h *Host) probe(ctx context.Context) (found, error) {
-	res, err := h.script(ctx, "look at", "the tools", scriptProbe, tools, nil)
+	res, err := h.script(ctx, "look at", "the tools", scriptProbe, append([]string{h.rootDir}, tools...), nil)
 	if err != nil {
 		return found{}, err
 	}

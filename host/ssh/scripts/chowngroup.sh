@@ -32,9 +32,11 @@ done'
 whole='
 mount --make-rprivate / && mount --bind -- "$7" "$7" && mount -o remount,bind,nosymfollow,nodev -- "$7" || exit 1
 options=
-while read -r id up device root point now rest; do
+while read -r point now; do
 	[ "$point" != "$6" ] || options=$now
-done </proc/self/mountinfo
+done <<EOF
+$(cut -d " " -f 5,6 /proc/self/mountinfo)
+EOF
 case ,$options, in
 *,nosymfollow,*) ;;
 *) exit 1 ;;

@@ -4,7 +4,7 @@ parents "$1" 027
 real "$1"
 escaped
 point= shared=
-while read -r _ _ _ _ at _ optional; do
+while read -r at _ optional; do
 	# In the pattern, bash 5.2 would not match the empty one of /.
 	above=${at%/}
 	case ${escaped%/}/ in
@@ -14,7 +14,9 @@ while read -r _ _ _ _ at _ optional; do
 	[ "${#at}" -ge "${#point}" ] || continue
 	point=$at shared=
 	case " ${optional%% - *} " in *" shared:"*) shared=yes ;; esac
-done </proc/self/mountinfo
+done <<EOF
+$(cut -d ' ' -f 5- /proc/self/mountinfo)
+EOF
 [ -z "$shared" ] || exit 0
 [ "$point" = "$escaped" ] || mount --rbind -- "$real" "$real"
 mount --make-rshared -- "$real"

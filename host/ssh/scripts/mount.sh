@@ -29,9 +29,9 @@ if [ -z "$new" ] && grep -qF -e " $escaped " /proc/self/mountinfo; then
 	while IFS= read -r line; do
 		before=${line%% - *} after=${line#* - }
 		set -- $before
-		[ "$5" != "$escaped" ] || top=$after
+		[ "$1" != "$escaped" ] || top=$after
 	done <<EOF
-$(grep -F -e " $escaped " /proc/self/mountinfo)
+$(grep -F -e " $escaped " /proc/self/mountinfo | cut -d ' ' -f 5-)
 EOF
 	if [ -n "$top" ]; then
 		case $type in

@@ -1,10 +1,13 @@
+# A pod can make the roots in mountinfo so long that a shell cannot handle them in time, so cut
+# removes them first.
+
 # top: prints TYPE SOURCE ... of the topmost mount at $real, if there is one, as in mountinfo.
 top() {
-	grep -F -e " $escaped " /proc/self/mountinfo | while IFS= read -r line; do
+	grep -F -e " $escaped " /proc/self/mountinfo | cut -d ' ' -f 5- | while IFS= read -r line; do
 		before=${line%% - *} after=${line#* - }
 		set -f
 		set -- $before
-		[ "$5" != "$escaped" ] || printf '%s\n' "$after"
+		[ "$1" != "$escaped" ] || printf '%s\n' "$after"
 	done | tail -n 1
 }
 
@@ -15,12 +18,12 @@ height() {
 
 # flags: prints the options of the topmost mount at $real and of its file system.
 flags() {
-	grep -F -e " $escaped " /proc/self/mountinfo | while IFS= read -r line; do
+	grep -F -e " $escaped " /proc/self/mountinfo | cut -d ' ' -f 5- | while IFS= read -r line; do
 		before=${line%% - *} after=${line#* - }
 		set -f
 		set -- $before
-		[ "$5" = "$escaped" ] || continue
-		own=$6
+		[ "$1" = "$escaped" ] || continue
+		own=$2
 		set -- $after
 		printf '%s,%s\n' "$own" "${3-}"
 	done | tail -n 1

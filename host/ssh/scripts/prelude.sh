@@ -75,3 +75,10 @@ escaped() {
 	*) escaped=$real ;;
 	esac
 }
+
+# pattern: sets $pattern to the regular expression for $real in mountinfo, without a slash at
+# its end. In sed, commas must delimit it.
+pattern() {
+	escaped
+	pattern=$(printf '%s\n' "${escaped%/}" | sed -e 's/[][\\.*^$,]/\\&/g')
+}

@@ -1,4 +1,5 @@
-# undoshared DIR: unmounts a bind mount of the directory on itself, and no other mount.
+# undoshared DIR: unmounts a bind mount of the directory on itself, and no other mount. A pod can
+# make the roots of its mounts very long; cut and grep leave these mounts out.
 [ -d "$1" ] || exit 0
 real "$1"
 escaped
@@ -15,6 +16,8 @@ while read -r _ _ on from at _; do
 	elif [ "${#at}" -ge "${#point}" ]; then
 		device=$on root=$from point=$at
 	fi
-done </proc/self/mountinfo
+done <<EOF
+$(cut -b 1-8192 /proc/self/mountinfo | grep -e '^[^ ]* [^ ]* [^ ]* /[^ ]* /[^ ]* ')
+EOF
 [ "$own" = "$device ${root%/}/${escaped#"${point%/}"/}" ] || exit 0
 umount -l -- "$real"
