@@ -10,6 +10,7 @@ import (
 // user gives -v.
 func quiet() {
 	if !klog.V(1).Enabled() {
+		klog.StopFlushDaemon() // it reads the logger without a lock
 		klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	}
 }
