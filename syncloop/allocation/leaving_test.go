@@ -25,7 +25,7 @@ func TestPodsDeletedByForce(t *testing.T) {
 			if a := n.asks(string(uid), "1m", nil); !a.Decided || a.Rejection != nil {
 				t.Fatalf("%d: %+v", i, a)
 			}
-			n.touched[uid] = true
+			n.touch(uid, true)
 			delete(n.pods, uid)
 		}
 		if a := n.asks("static", "1m", func(p *v1.Pod) { p.Annotations = map[string]string{pod.AnnotationSource: "file"} }); !a.Decided {
@@ -34,7 +34,8 @@ func TestPodsDeletedByForce(t *testing.T) {
 		if a := n.asks("new", "1m", nil); a.Decided {
 			t.Fatalf("%+v", a)
 		}
-		n.touched["p0"], n.touched["p1"] = false, false
+		n.touch("p0", false)
+		n.touch("p1", false)
 		<-time.After(2 * retryPeriod)
 		synctest.Wait()
 		if a := n.last("new"); !a.Decided || a.Rejection != nil {
@@ -60,13 +61,13 @@ func TestPodTooLarge(t *testing.T) {
 		}
 		for i := range 5 {
 			uid := types.UID(fmt.Sprint("gone", i))
-			if a := n.asks(string(uid), "1m", containers(116)); a.Rejection != nil {
+			if a := n.asks(string(uid), "1m", containers(49)); a.Rejection != nil {
 				t.Fatalf("%+v", a.Rejection)
 			}
-			n.touched[uid] = true
+			n.touch(uid, true)
 			delete(n.pods, uid)
 		}
-		if a := n.asks("next", "1m", containers(7)); a.Rejection == nil || a.Rejection.Reason != admit.ReasonTooLarge {
+		if a := n.asks("next", "1m", containers(6)); a.Rejection == nil || a.Rejection.Reason != admit.ReasonTooLarge {
 			t.Errorf("%+v", a)
 		}
 	})

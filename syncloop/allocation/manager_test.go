@@ -26,7 +26,7 @@ import (
 // node is what surrounds a manager. Its test touches it while the manager sleeps.
 type node struct {
 	*Manager
-	mu      sync.Mutex            // of answers and fails, which the manager's timers lead to
+	mu      sync.Mutex            // of answers, fails and touched, which the manager's timers lead to
 	pods    map[types.UID]*v1.Pod // of the API source
 	touched map[types.UID]bool    // those that have a sandbox
 	ended   map[types.UID]bool
@@ -47,6 +47,13 @@ func (n *node) last(uid types.UID) *Answer {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return &n.answers[uid][len(n.answers[uid])-1]
+}
+
+// touch sets whether the pod has a sandbox.
+func (n *node) touch(uid types.UID, has bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.touched[uid] = has
 }
 
 func (n *node) fail(err error) {
@@ -91,6 +98,8 @@ func run(t *testing.T, change func(*Config), test func(t *testing.T, n *node)) {
 			Allocatable: n.allocatable,
 			Observed: func(uid types.UID) pod.Observed {
 				o := pod.Observed{Seq: 1}
+				n.mu.Lock()
+				defer n.mu.Unlock()
 				if n.touched[uid] {
 					o.Sandboxes = []pod.Sandbox{{ID: "s", Ready: true}}
 				}
@@ -176,7 +185,8 @@ func TestAnswersInOrder(t *testing.T) {
 // it. A pod that is not preempted is left alone.
 func TestPreemptedBeforeItHasAWorker(t *testing.T) {
 	run(t, nil, func(t *testing.T, n *node) {
-		n.touched["gives-way"], n.touched["stays"] = true, true
+		n.touch("gives-way", true)
+		n.touch("stays", true)
 		n.asks("stays", "200m", critical)
 		n.pods["gives-way"] = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "gives-way", UID: "gives-way"}, Spec: *n.pods["stays"].Spec.DeepCopy()}
 		n.pods["gives-way"].Spec.Priority = nil
@@ -194,7 +204,7 @@ func TestPreemptedBeforeItHasAWorker(t *testing.T) {
 func TestCriticalPodWaitsForItsVictim(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		run(t, nil, func(t *testing.T, n *node) {
-			n.touched["victim"] = true
+			n.touch("victim", true)
 			n.asks("victim", "800m", nil)
 			if a := n.asks("critical", "800m", critical); !a.Decided || !a.Waits || n.last("victim").Preempted.IsZero() {
 				t.Fatalf("%+v", a)
@@ -358,7 +368,7 @@ func TestCheckpointThatCannotBeRead(t *testing.T) {
 	down := errors.New("unreachable")
 	var broken *node
 	run(t, func(c *Config) { broken = c.Sources.(*node); broken.fails = down }, func(t *testing.T, n *node) {
-		n.touched["p"] = true
+		n.touch("p", true)
 		n.file = []byte(`{"schemaVersion":1,"pods":{"p":{"sandbox":"s","allocation":{"containers":{"app":{"requests":{"cpu":"50m"}}}}}}}`)
 		if a := n.asks("p", "100m", nil); !a.Decided || a.Complete() || a.Pod != n.pods["p"] {
 			t.Errorf("%+v", a)
