@@ -1,37 +1,11 @@
 package local
 
 import (
-	"os"
-	"path/filepath"
-	"slices"
 	"testing"
 
-	"github.com/bowline-k8s/bowline/internal/testutil"
+	"github.com/bowline-k8s/bowline/host/hosttest"
 )
 
-// The machine of the tests may lack the directories, so here they are below another root.
 func TestThrottleAndSwapControl(t *testing.T) {
-	for name, c := range map[string]struct {
-		paths []string
-		cpus  []int
-		swap  bool
-	}{
-		"neither":  {nil, nil, false},
-		"throttle": {[]string{"cpu10/thermal_throttle", "cpu2/thermal_throttle", "cpu3/cache"}, []int{2, 10}, false},
-		"a child":  {[]string{"pods/memory.swap.max"}, nil, true},
-		"below it": {[]string{"pods/burstable/memory.swap.max"}, nil, true},
-		"the root": {[]string{"memory.swap.max"}, nil, false},
-	} {
-		dir := t.TempDir()
-		for _, p := range c.paths {
-			testutil.Must(t, os.MkdirAll(filepath.Join(dir, p), 0o755))
-		}
-		thermal, swap := dir+"/cpu[0-9]*/thermal_throttle", []string{dir + "/*/memory.swap.max", dir + "/*/*/memory.swap.max"}
-		if got := throttles(thermal); !slices.Equal(got, c.cpus) {
-			t.Errorf("%s: CPUs %v, want %v", name, got, c.cpus)
-		}
-		if got := exists(swap); got != c.swap {
-			t.Errorf("%s: swap control %v", name, got)
-		}
-	}
+	hosttest.ThrottleAndSwapControl(t, func(thermal string, swap []string) ([]int, bool) { return throttles(thermal), exists(swap) })
 }
