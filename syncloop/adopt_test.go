@@ -3,6 +3,9 @@ package syncloop_test
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
@@ -124,8 +128,39 @@ func (w *world) foreign() (sandboxID, containerID string) {
 	return sandboxID, containerID
 }
 
-// What runs with this owner's stamp and has no pod any more is ended, its preStop hook included.
-// What has another stamp, or none, is not touched.
+// TestOrphansHookWithANamedPort: the annotations of a container resolve the port of its hook, too.
+func TestOrphansHookWithANamedPort(t *testing.T) {
+	asked := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- r.URL.Path:
+		default:
+		}
+	}))
+	defer server.Close()
+	port := server.Listener.Addr().(*net.TCPAddr).Port
+	w := up(t)
+	w.createReady(with(newPod("web"), func(p *v1.Pod) {
+		c := &p.Spec.Containers[0]
+		c.Ports = []v1.ContainerPort{{Name: "admin", ContainerPort: int32(port)}}
+		c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1", Port: intstr.FromString("admin"), Path: "/drain"}}}
+	}))
+	w.down()
+	w.api.delete("web", 0)
+	w.up()
+	w.untilGone()
+	select {
+	case path := <-asked:
+		if path != "/drain" {
+			t.Errorf("the hook asked for %s", path)
+		}
+	default:
+		t.Error("the preStop hook was not run")
+	}
+}
+
+// TestOrphansAndForeigners: what runs with this owner's stamp and has no pod any more is ended, its
+// preStop hook included. What has another stamp, or none, is not touched.
 func TestOrphansAndForeigners(t *testing.T) {
 	w := up(t)
 	w.foreign()

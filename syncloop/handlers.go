@@ -214,11 +214,15 @@ func describe(o pod.Observed, node string) *v1.Pod {
 	if source := staticSource(o); source != "" {
 		p.Annotations = map[string]string{pod.AnnotationSource: source}
 	}
-	seen := map[string]bool{}
-	for _, c := range o.Containers {
-		if !seen[c.Name] {
-			seen[c.Name] = true
-			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: c.Image, Lifecycle: annotatedPreStop(c.Annotations)})
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		made := pod.Find(pod.AllContainers(&p.Spec), c.Name)
+		if made == nil {
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: c.Image})
+			made = &p.Spec.Containers[len(p.Spec.Containers)-1]
+		}
+		if c.State == pod.StateRunning {
+			made.Lifecycle, made.Ports = annotatedPreStop(c.Annotations), annotatedPorts(c.Annotations)
 		}
 		if grace, ok := annotatedGrace(c.Annotations); ok {
 			p.Spec.TerminationGracePeriodSeconds = &grace

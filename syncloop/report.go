@@ -279,3 +279,12 @@ func annotatedPreStop(annotations map[string]string) *v1.Lifecycle {
 	}
 	return &v1.Lifecycle{PreStop: hook}
 }
+
+// annotatedPorts returns the ports from the container's annotation, to resolve the named port of its
+// preStop hook.
+func annotatedPorts(annotations map[string]string) (ports []v1.ContainerPort) {
+	if json.Unmarshal([]byte(annotations[pod.AnnotationPorts]), &ports) != nil {
+		return nil // not in the kubelet's form, or no ports
+	}
+	return ports
+}
