@@ -16,13 +16,13 @@ import (
 // from the planner. BoundsOf adds all of it up to what a node's budgets must allow.
 const (
 	// maxLabels and maxAnnotations are what a sandbox gets of its pod's own labels and annotations.
-	maxLabels      = 8 << 10
+	maxLabels      = 5 << 10
 	maxAnnotations = 16 << 10
 	// maxAllocation is the longest AnnotationAllocation.
 	maxAllocation = 4 << 10
 	// maxOptional is what all containers of a pod together get of annotations whose size the pod
 	// decides: the preStop hooks, the ports and the paths of termination messages.
-	maxOptional = 4 << 10
+	maxOptional = 3 << 10
 
 	// MaxContainers is how many containers a pod may have, with init and ephemeral ones.
 	MaxContainers = 128
@@ -121,7 +121,8 @@ func BoundsOf(maxPods int64) Bounds {
 	b.ListBytes = max(list(sandboxWire, FullSandboxes*own), list(containerWire, sameInstances*maxOptional))
 	b.ListMemory = max(list(sandboxCost, FullSandboxes*own), list(containerCost, sameInstances*maxOptional),
 		b.Pods*(ShareContainers*statsCost+maxOptional)+b.ContainerPool*statsCost)
-	b.Kept = list(sandboxKept+containerKept, FullSandboxes*maxAllocation+sameInstances*maxOptional+MaxMessages)
+	// Only running containers keep their optional annotations.
+	b.Kept = list(sandboxKept+containerKept, FullSandboxes*maxAllocation+maxOptional+MaxMessages)
 	// A sandbox has up to three mounts: its root, its shared memory and its network namespace.
 	b.HostMounts = b.Pods*(ShareHostMounts+ShareContainers+3) + b.HostMountPool + b.ContainerPool
 	return b

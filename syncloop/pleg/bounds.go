@@ -2,6 +2,7 @@ package pleg
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -21,17 +22,21 @@ const (
 )
 
 // usedAnnotations are the annotations of sandboxes and containers that are read later. The others
-// are not kept, such as the pod's own annotations on its sandbox.
-var usedAnnotations = []string{
-	pod.AnnotationSize, pod.AnnotationAllocation, pod.AnnotationHash, pod.AnnotationRestartCount,
-	pod.AnnotationTerminationPath, pod.AnnotationTerminationPolicy, pod.AnnotationPodGrace, pod.AnnotationPodDeletionGrace,
-	pod.AnnotationPreStop, pod.AnnotationPorts, pod.AnnotationSource, pod.AnnotationConfigHash,
-	pod.AnnotationManifest, pod.AnnotationImage,
-}
+// are not kept, such as the pod's own annotations on its sandbox. The preStop hook of a container and
+// the ports that the hook may name can be long, and only a running container needs them.
+var (
+	usedAnnotations = []string{
+		pod.AnnotationSize, pod.AnnotationAllocation, pod.AnnotationHash, pod.AnnotationRestartCount,
+		pod.AnnotationPodGrace, pod.AnnotationPodDeletionGrace, pod.AnnotationSource, pod.AnnotationConfigHash,
+		pod.AnnotationManifest, pod.AnnotationImage,
+	}
+	usedWhileRunning = slices.Concat(usedAnnotations, []string{pod.AnnotationPreStop, pod.AnnotationPorts})
+)
 
-func used(annotations map[string]string) map[string]string {
+// used returns the annotations with these keys.
+func used(annotations map[string]string, keys []string) map[string]string {
 	var kept map[string]string
-	for _, k := range usedAnnotations {
+	for _, k := range keys {
 		if v, ok := annotations[k]; ok {
 			if kept == nil {
 				kept = make(map[string]string, 4)

@@ -242,7 +242,7 @@ func (g *Generator) sandbox(st *runtimeapi.PodSandboxStatus, old pod.Observed) p
 		CreatedAt:      g.ourTime(st.CreatedAt, known.CreatedAt, old.At),
 		HostNetwork:    st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
 		RuntimeHandler: st.RuntimeHandler,
-		Annotations:    used(st.Annotations),
+		Annotations:    used(st.Annotations, usedAnnotations),
 	}
 	if users := st.GetLinux().GetNamespaces().GetOptions().GetUsernsOptions(); users.GetMode() == runtimeapi.NamespaceMode_POD && len(users.GetUids()) > 0 {
 		s.Users = &pod.IDRange{HostID: users.Uids[0].HostId, Length: users.Uids[0].Length}
@@ -262,6 +262,10 @@ func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatu
 	if known == nil {
 		known = &pod.Container{}
 	}
+	keys := usedAnnotations
+	if st.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		keys = usedWhileRunning
+	}
 	c := pod.Container{
 		ID:          st.Id,
 		Name:        st.Labels[pod.LabelContainerName],
@@ -279,7 +283,7 @@ func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatu
 		ImageID:     st.ImageId,
 		LogPath:     st.LogPath,
 		SpecHash:    st.Annotations[pod.AnnotationHash],
-		Annotations: used(st.Annotations),
+		Annotations: used(st.Annotations, keys),
 		Size:        pod.ParseSize(st.Annotations[pod.AnnotationSize]),
 		Crashes:     crashesOf(st),
 	}
