@@ -53,7 +53,7 @@ func TestPurgeSparesOthers(t *testing.T) {
 
 	bystander, _ := begin(t, exec.Command("sleep", "1000"))
 	forger := exec.Command("sh", "-c", forge, "sh", fmt.Sprint(bystander))
-	forger.Env = append(os.Environ(), "BOWLINE_CONNECTION="+words[2]+"."+words[3]+".")
+	forger.Env = append(os.Environ(), "BOWLINE_CONNECTION="+words[3]+"."+words[4]+".")
 	if os.Getuid() == 0 {
 		forger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}

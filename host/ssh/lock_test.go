@@ -69,7 +69,7 @@ func TestTakeover(t *testing.T) {
 	defer func() { victim.Process.Kill(); victim.Wait() }()
 	stat := testutil.ReadFile(t, fmt.Sprintf("/proc/%d/stat", victim.Process.Pid))
 	_, rest, _ := strings.Cut(string(stat), ") ")
-	testutil.Must(t, os.WriteFile(p+".session", fmt.Appendf(nil, "%d %s\n", victim.Process.Pid, strings.Fields(rest)[19]), 0o600))
+	testutil.Must(t, os.WriteFile(p+".session", fmt.Appendf(nil, "v1 %d %s 0 0\n", victim.Process.Pid, strings.Fields(rest)[19]), 0o600))
 	if err := one.Takeover(ctx, p); err == nil {
 		t.Error("a lock was taken over from an unknown process")
 	}
@@ -87,6 +87,39 @@ func TestTakeover(t *testing.T) {
 	os.Remove(p + ".session")
 	if err := one.Takeover(ctx, p); err == nil {
 		t.Error("a lock of host/local was taken over")
+	}
+}
+
+// TestLockBesideAnotherRecord: a record of a session that this version cannot read may name a
+// connection that still acts on the host, so no lock is taken beside it and the record stays. A power
+// cut can leave a record of zero bytes, which names none.
+func TestLockBesideAnotherRecord(t *testing.T) {
+	h := open(t, ssh.Config{})
+	p := t.TempDir() + "/lock"
+	for record, want := range map[string]string{
+		"":                                   "",
+		"\x00\x00\x00\x00":                   "",
+		"v1 2 3 0 0\n":                       "",
+		"v2 2 3 0 0 more\n":                  "has version v2, and this version of Bowline reads v1",
+		"2 3 0 0\n":                          "does not name a process",
+		"v1 2 3 0\n":                         "does not name a process",
+		"v1 2 3 0 x\n":                       "does not name a process",
+		"* * * * *\n":                        "does not name a process",
+		strings.Repeat("v1 ", 20_000) + "\n": "does not name a process",
+	} {
+		testutil.Must(t, os.WriteFile(p+".session", []byte(record), 0o600))
+		l, err := h.Lock(t.Context(), p, []byte("one"))
+		if want == "" {
+			testutil.Must(t, err)
+			testutil.Must(t, l.Close())
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.20q: error %v, want %q", record, err, want)
+		}
+		if now := testutil.ReadFile(t, p+".session"); string(now) != record {
+			t.Errorf("%.20q became %.20q", record, now)
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func TestPurgeEndsRequests(t *testing.T) {
 		// continue.
 		data := testutil.ReadFile(t, p+".session")
 		words := strings.Fields(string(data))
-		sshd, err := strconv.Atoi(words[2])
+		sshd, err := strconv.Atoi(words[3])
 		if err != nil || sshd < 2 {
 			t.Fatalf("the session is recorded as %q", data)
 		}
@@ -147,7 +147,7 @@ func TestPurgeEndsRequests(t *testing.T) {
 		data, err := os.ReadFile(p + ".session")
 		testutil.Must(t, err)
 		// A stopped sshd forwards no beats, so the shell that holds the lock misses them.
-		sshd, _ := strconv.Atoi(strings.Fields(string(data))[2])
+		sshd, _ := strconv.Atoi(strings.Fields(string(data))[3])
 		testutil.Must(t, syscall.Kill(sshd, syscall.SIGSTOP))
 		testutil.Eventually(t, "the silent one's connection is ended", func() bool { return !runs(sshd) })
 		two := login(t, server)

@@ -187,10 +187,10 @@ func lockSession(t *testing.T) process {
 	t.Helper()
 	data := testutil.ReadFile(t, filepath.Join(lab.Host(host).Root, ownerLock+".session"))
 	words := strings.Fields(string(data))
-	if len(words) != 4 || words[2] == "0" {
+	if len(words) != 5 || words[0] != "v1" || words[3] == "0" {
 		t.Fatalf("the lock's session is recorded as %q", data)
 	}
-	p := process{words[2], words[3]}
+	p := process{words[3], words[4]}
 	if !p.alive() {
 		t.Fatalf("sshd process %s does not live", p.pid)
 	}

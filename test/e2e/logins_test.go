@@ -249,7 +249,7 @@ subjects: [{kind: ServiceAccount, name: keys, namespace: $NS}]
 		through.Restore()
 		until(t, "another connection holds the machine, by the key of before", func(context.Context) error {
 			data, err := os.ReadFile(filepath.Join(lab.Host(host).Root, ownerLock+".session"))
-			if err == nil && (strings.Contains(string(data), " "+connection.pid+" ") || len(strings.Fields(string(data))) != 4) {
+			if err == nil && (strings.Contains(string(data), " "+connection.pid+" ") || len(strings.Fields(string(data))) != 5) {
 				err = fmt.Errorf("the session is recorded as %q", data)
 			}
 			return err

@@ -28,18 +28,13 @@ done
 [ "$bytes" -eq 0 ] || dd bs="$bytes" count=1 iflag=fullblock 2>/dev/null >&9
 [ "$(wc -c <"$path")" -eq "$bytes" ] || fail "the holder was cut off"
 # The last driver may have disappeared while requests still run: kill them before we begin.
-if [ -s "$path.session" ]; then
-	read -r pid start old oldsince <"$path.session" || :
-	case $old$oldsince in
-	'' | *[!0-9]*) ;;
-	*) [ "$old $oldsince" = "$sshd $since" ] || purge "$old" "$oldsince" ;;
-	esac
-fi
+recorded "$path.session"
+[ -z "$sshd_recorded" ] || [ "$sshd_recorded $since_recorded" = "$sshd $since" ] || purge "$sshd_recorded" "$since_recorded"
 
-# A process that purges us finds us by this: our process ID and start time, and those
-# of the connection.
+# A process that purges us finds us by this: the version of the record, our process ID and
+# start time, and those of the connection.
 began "$self"
-printf '%s %s %s %s\n' "$self" "$began" "$sshd" "$since" >"$path.session"
+printf 'v1 %s %s %s %s\n' "$self" "$began" "$sshd" "$since" >"$path.session"
 printf '%s held\n' "$nonce"
 while :; do
 	code=0

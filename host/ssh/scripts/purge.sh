@@ -1,3 +1,28 @@
+# recorded FILE: sets $holder_recorded, $began_recorded, $sshd_recorded and $since_recorded to
+# the process and the connection that FILE, the record beside a lock, names. All are empty if
+# there is no record, or only zero bytes: the host lost its power before they were on the disk,
+# and all processes with it. A record that it cannot read may name a connection that still acts
+# on the host, so it fails.
+recorded() {
+	holder_recorded= began_recorded= sshd_recorded= since_recorded=
+	[ -s "$1" ] || return 0
+	record=$(tr -d '\0' <"$1" 2>/dev/null 9>&-) || fail "cannot read $1"
+	set -f
+	set -- "$1" $record
+	set +f
+	case $#:${2-} in
+	1:) return 0 ;;
+	6:v1) ;;
+	*:v1) fail "$1 does not name a process. Remove it if no Bowline manages the host" ;;
+	*:v[0-9]*) fail "$1 has version $2, and this version of Bowline reads v1. Upgrade Bowline" ;;
+	*) fail "$1 does not name a process. Remove it if no Bowline manages the host" ;;
+	esac
+	case $3$4$5$6 in
+	*[!0-9]*) fail "$1 does not name a process. Remove it if no Bowline manages the host" ;;
+	esac
+	holder_recorded=$3 began_recorded=$4 sshd_recorded=$5 since_recorded=$6
+}
+
 # purge SSHD SINCE: kills the sshd process SSHD, started at SINCE, if it still runs, and
 # every process that was started over its connection. It returns when none of them runs
 # any more. It spares $self if that is one of them. For SSHD 0 it does nothing.

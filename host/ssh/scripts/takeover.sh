@@ -7,15 +7,13 @@ if flock -n 8; then
 	exit 0
 fi
 [ -f "$1.session" ] || fail "the lock's holder is no session of ours: it recorded none"
-read -r pid began sshd since <"$1.session"
-case $pid$began$sshd$since in
-*[!0-9]* | '') fail "$1.session does not name a process" ;;
-esac
+recorded "$1.session"
+[ -n "$sshd_recorded" ] || fail "$1.session does not name a process"
 path=$1
-behind_name "$pid"
-if [ "$start" = "$began" ] && [ "/proc/$pid/fd/9" -ef "$path" ]; then
-	holder=$pid self=0
-	purge "${sshd:-0}" "${since:-0}"
+behind_name "$holder_recorded"
+if [ "$start" = "$began_recorded" ] && [ "/proc/$holder_recorded/fd/9" -ef "$path" ]; then
+	holder=$holder_recorded self=0
+	purge "$sshd_recorded" "$since_recorded"
 	kill -KILL "$holder" 2>/dev/null || :
 fi
 flock -w 5 8 || fail "the lock is still held, and not by the session that is recorded"
