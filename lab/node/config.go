@@ -98,6 +98,8 @@ func canLowerOOMScore() bool {
 	return err == nil && r == 1
 }
 
+// containerdConfig gives a task 10 s instead of 2 s to report its state: on a machine that runs many
+// labs at once, an exec would fail because its shim got no CPU in time.
 func containerdConfig(h layout.Host, canLowerOOMScore bool) string {
 	return fmt.Sprintf(`version = 3
 root = "/var/lib/containerd"
@@ -105,6 +107,9 @@ state = "/run/containerd"
 
 [grpc]
   address = %q
+
+[timeouts]
+  'io.containerd.timeout.task.state' = "10s"
 
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = %q
