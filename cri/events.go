@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -21,6 +22,16 @@ const namespace = "k8s.io"
 
 // eventBuffer is how many events may be queued for a slow reader.
 const eventBuffer = 1024
+
+// Events are read at up to eventRate bytes a second, and eventBurst at once after a pause. An event
+// counts as at least eventCost bytes. What a runtime sends beyond that waits on its side: a flood of
+// events must not take the processors from other hosts. A node that starts all its pods at once stays
+// below the burst.
+const (
+	eventRate  = 1 << 20
+	eventBurst = 8 << 20
+	eventCost  = 512
+)
 
 // maxEventID is the longest ID in an event, in bytes. Runtimes give IDs of 64.
 const maxEventID = 128
@@ -99,20 +110,22 @@ func (c *Client) nativeEvents(ctx context.Context) (<-chan Event, error) {
 		cancel()
 		return nil, fmt.Errorf("subscribe to the runtime's events: %w", err)
 	}
-	return c.forward(cancel, func() (Event, bool, error) {
+	return c.forward(ctx, cancel, func() (Event, int, error) {
 		envelope, err := stream.Recv()
 		if err != nil {
-			return Event{}, false, err
+			return Event{}, 0, err
 		}
 		e, ok := decode(envelope)
-		return e, ok, nil
+		return e.ifHint(ok), proto.Size(envelope), nil
 	}), nil
 }
 
 // forward sends the events that next returns to a channel, until next fails or the reader falls
-// behind; then it ends the stream.
-func (c *Client) forward(cancel func(), next func() (Event, bool, error)) <-chan Event {
+// behind; then it ends the stream. next also returns the size of what it read, and the zero Event if
+// that is no hint.
+func (c *Client) forward(ctx context.Context, cancel func(), next func() (Event, int, error)) <-chan Event {
 	out := make(chan Event, eventBuffer)
+	pace := rate.NewLimiter(eventRate, eventBurst)
 	c.streams.Add(1)
 	go func() {
 		defer c.config.Budget.Recover("read the runtime's events")
@@ -120,11 +133,11 @@ func (c *Client) forward(cancel func(), next func() (Event, bool, error)) <-chan
 		defer close(out)
 		defer cancel()
 		for {
-			e, ok, err := next()
-			if err != nil {
+			e, size, err := next()
+			if err != nil || pace.WaitN(ctx, min(max(size, eventCost), eventBurst)) != nil {
 				return
 			}
-			if !ok {
+			if e.Type == 0 {
 				continue
 			}
 			select {
@@ -176,6 +189,14 @@ func (e Event) with(any *anypb.Any, into proto.Message, id *string) (Event, bool
 	}
 	e.ContainerID = *id
 	return e.checked()
+}
+
+// ifHint returns the zero Event if e is no hint.
+func (e Event) ifHint(hint bool) Event {
+	if !hint {
+		return Event{}
+	}
+	return e
 }
 
 // checked drops an event without an ID, or with one that no runtime gives. Readers keep the IDs of

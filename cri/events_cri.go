@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host/budget"
@@ -54,7 +55,7 @@ func (c *Client) criEvents(ctx context.Context) (<-chan Event, error) {
 		held = &got
 	case <-time.After(refusalTime):
 	}
-	return c.forward(cancel, func() (Event, bool, error) {
+	return c.forward(ctx, cancel, func() (Event, int, error) {
 		var got received
 		switch {
 		case held != nil:
@@ -66,10 +67,10 @@ func (c *Client) criEvents(ctx context.Context) (<-chan Event, error) {
 		}
 		first = nil
 		if got.err != nil {
-			return Event{}, false, got.err
+			return Event{}, 0, got.err
 		}
 		e, ok := decodeCRI(got.response)
-		return e, ok, nil
+		return e.ifHint(ok), proto.Size(got.response), nil
 	}), nil
 }
 
