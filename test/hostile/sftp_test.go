@@ -62,7 +62,7 @@ func TestOneHostsFilesLie(t *testing.T) {
 	r := need(t)
 	file := filepath.Join(r.fakes.Lab.Dir, "sftp-lie")
 	address := r.secondSSHD(t, file)
-	r.whilePodsStart(t, []func(){func() { r.filesLie(t, file, address) }})
+	r.whilePodsStart(t, []round{{"files", func() { r.filesLie(t, file, address) }, func() {}}})
 }
 
 // filesLie reads a log with each lie. It does not matter what the reader gets.
