@@ -24,9 +24,9 @@ const (
 	mostMemory = 64 << 20         // more than without the hostile host
 	mostRatio  = 1.1              // of the medians of start times
 	baseline   = 60               // starts before the first lie
-	settling   = 10 // starts after a lie that are not counted
-	calmStarts = 20 // starts between two lies
-	keptUp     = 30 * time.Second // how long each lie is told at least
+	settling   = 10               // starts after a lie that are not counted
+	calmStarts = 20               // starts between two lies
+	keptUp     = 30 * time.Second // each lie lasts at least that long
 )
 
 // TestOneHostLies checks the rules of the package comment with a lying runtime.

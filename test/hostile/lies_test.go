@@ -102,8 +102,10 @@ func sandboxes(n int, stamp string) []*runtimeapi.PodSandbox {
 	return all
 }
 
-// honest answers a node's ordinary calls, so that the process reaches the call that lies.
+// honest answers a node's ordinary calls, so that the process reaches the call that lies. The runtime
+// has no events: the lists are asked for every second.
 func honest(r *lying.Runtime) {
+	r.Answer("GetContainerEvents", nil)
 	on := []*runtimeapi.RuntimeCondition{{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true}}
 	for method, reply := range map[string]proto.Message{
 		"Version":            &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "containerd", RuntimeVersion: "2.0.0", RuntimeApiVersion: "v1"},
