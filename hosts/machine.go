@@ -11,7 +11,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
@@ -161,28 +160,25 @@ func (s *Source) Recognize(ctx context.Context, name string, found v1alpha1.Mach
 // component is the source of events on Hosts.
 const component = "bowline"
 
-// announce writes one event each time that a machine becomes refused. A failure to write it is only
-// logged, because the condition says the same.
+// announce writes the events of a change of a Host's status. A failure to write one is only logged,
+// because the conditions say the same.
 func (s *Source) announce(ctx context.Context, h *v1alpha1.Host, now *v1alpha1.HostStatus) {
-	is := meta.FindStatusCondition(now.Conditions, v1alpha1.ConditionReady)
-	was := meta.FindStatusCondition(h.Status.Conditions, v1alpha1.ConditionReady)
-	if is == nil || is.Reason != ReasonOtherMachine || was != nil && was.Reason == is.Reason && was.Message == is.Message {
-		return
-	}
-	at := metav1.NewTime(time.Now())
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
-	// Events on cluster-scoped objects belong to the namespace default.
-	_, err := s.cfg.Client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, &v1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", h.Name, at.UnixNano()), Namespace: metav1.NamespaceDefault},
-		InvolvedObject: v1.ObjectReference{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Host", Name: h.Name, UID: h.UID, ResourceVersion: h.ResourceVersion,
-		},
-		Type: v1.EventTypeWarning, Reason: is.Reason, Message: eventMessage(is.Message), Count: 1, FirstTimestamp: at, LastTimestamp: at,
-		Source: v1.EventSource{Component: component},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Failed to write the event on the Host", "reason", is.Reason)
+	for i, e := range eventsOf(&h.Status, now) {
+		at := metav1.NewTime(time.Now())
+		// Events on cluster-scoped objects belong to the namespace default.
+		_, err := s.cfg.Client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, &v1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", h.Name, at.UnixNano()+int64(i)), Namespace: metav1.NamespaceDefault},
+			InvolvedObject: v1.ObjectReference{
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: "Host", Name: h.Name, UID: h.UID, ResourceVersion: h.ResourceVersion,
+			},
+			Type: e.kind, Reason: e.reason, Message: eventMessage(e.message), Count: 1, FirstTimestamp: at, LastTimestamp: at,
+			Source: v1.EventSource{Component: component},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to write the event on the Host", "reason", e.reason)
+		}
 	}
 }
 

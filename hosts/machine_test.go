@@ -3,6 +3,7 @@ package hosts
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -216,7 +217,7 @@ func TestMachineIsRecorded(t *testing.T) {
 		w.manages("box", fail)
 		after(5 * time.Second)
 		w.ready("box", ReasonOtherMachine, idB, keyB, idA, keyA)
-		events := w.events()
+		events := w.events(ReasonOtherMachine)
 		if len(events) != 1 || events[0].Type != v1.EventTypeWarning || events[0].Reason != ReasonOtherMachine || events[0].InvolvedObject.Kind != "Host" ||
 			events[0].InvolvedObject.Name != "box" || !strings.Contains(events[0].Message, keyB) {
 			t.Fatalf("the events are %+v", events)
@@ -224,7 +225,7 @@ func TestMachineIsRecorded(t *testing.T) {
 		after(time.Hour)
 		w.manages("box", fail)
 		after(time.Hour)
-		if n := len(w.events()); n != 1 {
+		if n := len(w.events(ReasonOtherMachine)); n != 1 {
 			t.Errorf("one refusal has %d events", n)
 		}
 
@@ -345,9 +346,10 @@ func (w *world) let(name string, machine *v1alpha1.MachineStatus) {
 	synctest.Wait()
 }
 
-func (w *world) events() []v1.Event {
+// events returns the events on Hosts with this reason.
+func (w *world) events(reason string) []v1.Event {
 	w.t.Helper()
 	list, err := w.client.CoreV1().Events(metav1.NamespaceDefault).List(w.t.Context(), metav1.ListOptions{})
 	testutil.Must(w.t, err)
-	return list.Items
+	return slices.DeleteFunc(list.Items, func(e v1.Event) bool { return e.Reason != reason })
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/bowline-k8s/bowline/provider"
 )
 
-// Node is where the conditions are written.
+// Node is where the conditions are written and the events recorded.
 type Node interface {
 	SetReady(ok bool, reason, message string)
 	SetCondition(provider.Condition)
+	RecordEvent(kind, reason, message string)
 }
 
 // Reporter owns the State of a node. New starts nothing; Run does.
@@ -102,6 +103,9 @@ func (r *Reporter) look(ctx context.Context, s *State) error {
 		down := &link.DownError{Address: l.Address, For: now.Sub(state.Since), Cause: state.Err}
 		l.Message, l.Over = hint.Text(down), state.Since.Add(r.grace)
 		klog.FromContext(ctx).Error(down, "Lost the link to the host", hint.With(down)...)
+	}
+	if e := linkEvent(s.Link, l); e != nil {
+		r.node.RecordEvent(e.kind, e.reason, e.message)
 	}
 	s.link(now, l)
 	return nil

@@ -74,6 +74,21 @@ func (s *State) link(now time.Time, l Link) {
 	}
 }
 
+// event is an event of the node.
+type event struct{ kind, reason, message string }
+
+// linkEvent returns the event of a change of the link; before is nil when the link is seen for the
+// first time. It returns nil if there is nothing to report: the driver of a host starts with a link.
+func linkEvent(before *Link, now Link) *event {
+	switch {
+	case !now.Up && (before == nil || before.Up):
+		return &event{v1.EventTypeWarning, "LinkDown", now.Message}
+	case now.Up && before != nil && !before.Up:
+		return &event{v1.EventTypeNormal, "LinkUp", "ssh: connected to " + now.Address + " again"}
+	}
+	return nil
+}
+
 // next is when the link decides, if nothing happens before; zero: never.
 func (s *State) next(now time.Time) time.Time {
 	if s.Link != nil && !s.Link.Up && now.Before(s.Link.Over) {

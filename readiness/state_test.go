@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider"
@@ -166,6 +167,7 @@ type shown struct{ ready chan string }
 
 func (s shown) SetReady(_ bool, _, message string) { s.ready <- message }
 func (s shown) SetCondition(provider.Condition)    {}
+func (s shown) RecordEvent(_, _, _ string)         {}
 
 // TestReporter: each fact is written, and one that comes after Run has ended blocks no caller.
 func TestReporter(t *testing.T) {
@@ -192,5 +194,28 @@ func TestReporter(t *testing.T) {
 	}
 	for range 20 {
 		r.ShuttingDown(true)
+	}
+}
+
+// TestLinkEvents: a link that goes and comes has one event for each change, and a driver that starts
+// with its link has none.
+func TestLinkEvents(t *testing.T) {
+	up, down := Link{Up: true, Address: "10.0.0.7:22"}, Link{Address: "10.0.0.7:22", Message: "no route to host"}
+	for _, c := range []struct {
+		before *Link
+		now    Link
+		want   *event
+	}{
+		{nil, up, nil},
+		{nil, down, &event{v1.EventTypeWarning, "LinkDown", "no route to host"}},
+		{&up, down, &event{v1.EventTypeWarning, "LinkDown", "no route to host"}},
+		{&down, down, nil},
+		{&down, up, &event{v1.EventTypeNormal, "LinkUp", "ssh: connected to 10.0.0.7:22 again"}},
+		{&up, up, nil},
+	} {
+		got := linkEvent(c.before, c.now)
+		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("from %+v to %+v: %+v, want %+v", c.before, c.now, got, c.want)
+		}
 	}
 }
