@@ -67,7 +67,7 @@ func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(
 			err = fmt.Errorf("%s: %w", credentialOf(cfg), err)
 		}
 	}()
-	node := rest.CopyConfig(id.node)
+	node := kubeclient.Limit(rest.CopyConfig(id.node), *cfg.KubeAPIQPS, *cfg.KubeAPIBurst)
 	node.ContentType = runtime.ContentTypeProtobuf
 	node.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kubeclient.New(node)

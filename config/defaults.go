@@ -46,6 +46,10 @@ func setDefaults(c *BowlineConfiguration) {
 		orPointer(&h.Policy.AllowHostNetwork, true)
 		orPointer(&h.Policy.AllowNFS, true)
 		setNodeDefaults(&h.NodeSettings)
+		if h.Remote() {
+			orDuration(&h.NodeStatusUpdateFrequency, time.Minute)
+		}
+		orDuration(&h.NodeStatusUpdateFrequency, 10*time.Second)
 	}
 }
 
@@ -66,6 +70,15 @@ func setNodeDefaults(n *NodeSettings) {
 	orDuration(&n.SyncFrequency, time.Minute)
 	orDuration(&n.NodeStatusReportFrequency, 5*time.Minute)
 	orDefault(&n.NodeLeaseDurationSeconds, 40)
+	orPointer(&n.KubeAPIQPS, 50)
+	orPointer(&n.KubeAPIBurst, 100)
+	orPointer(&n.EventRecordQPS, 50)
+	orPointer(&n.EventBurst, 100)
+	orPointer(&n.RegistryPullQPS, 5)
+	orPointer(&n.RegistryBurst, 10)
+	orDefault(&n.TLSMinVersion, "VersionTLS12")
+	orDuration(&n.StreamingConnectionIdleTimeout, 4*time.Hour)
+	orDuration(&n.CrashLoopBackOff.MaxContainerRestartPeriod, 5*time.Minute)
 	orPointer(&n.SerializeImagePulls, false)
 	orPointer(&n.ImageGCHighThresholdPercent, 85)
 	orPointer(&n.ImageGCLowThresholdPercent, 80)

@@ -220,6 +220,9 @@ type NodeSettings struct {
 	PodLogsDirectory string `json:"podLogsDirectory,omitempty"`
 	// MaxPods that the node accepts; 110 by default.
 	MaxPods int32 `json:"maxPods,omitempty"`
+	// PodsPerCore limits the node's pods to this number for each CPU of the machine, if that is less
+	// than MaxPods; 0, no such limit, by default.
+	PodsPerCore int32 `json:"podsPerCore,omitempty"`
 	// PodPidsLimit of each pod; -1, no limit, by default.
 	PodPidsLimit *int64 `json:"podPidsLimit,omitempty"`
 	// CPUCFSQuota enforces CPU limits; true by default.
@@ -253,12 +256,30 @@ type NodeSettings struct {
 	// SyncFrequency is how often a pod's configMaps, secrets and tokens are checked even without a
 	// notified change (plus up to half of it, so that pods spread); 1m by default.
 	SyncFrequency metav1.Duration `json:"syncFrequency,omitempty"`
+	// NodeStatusUpdateFrequency is how often the host and its runtime are asked for what the node's
+	// status shows; 10s by default, and 1m for a remote host, where it costs a round trip and some
+	// processes.
+	NodeStatusUpdateFrequency metav1.Duration `json:"nodeStatusUpdateFrequency,omitempty"`
 	// NodeStatusReportFrequency is how often an unchanged status is sent; 5m by default.
 	NodeStatusReportFrequency metav1.Duration `json:"nodeStatusReportFrequency,omitempty"`
 	// NodeLeaseDurationSeconds is the duration of the lease, renewed at a quarter of it; 40 by
 	// default.
 	NodeLeaseDurationSeconds int32 `json:"nodeLeaseDurationSeconds,omitempty"`
 
+	// KubeAPIQPS and KubeAPIBurst limit the node's requests to the API server, except its lease and
+	// its events: so many a second, and so many at once after a pause; 50 and 100 by default. A
+	// negative KubeAPIQPS means no limit.
+	KubeAPIQPS   *int32 `json:"kubeAPIQPS,omitempty"`
+	KubeAPIBurst *int32 `json:"kubeAPIBurst,omitempty"`
+	// EventRecordQPS and EventBurst limit its events in the same way; 50 and 100 by default. 0 means
+	// no limit.
+	EventRecordQPS *int32 `json:"eventRecordQPS,omitempty"`
+	EventBurst     *int32 `json:"eventBurst,omitempty"`
+
+	// RegistryPullQPS and RegistryBurst limit how many pulls of images begin; 5 a second and 10 at
+	// once by default. 0 means no limit. A pull beyond the limit waits; a kubelet's fails.
+	RegistryPullQPS *int32 `json:"registryPullQPS,omitempty"`
+	RegistryBurst   *int32 `json:"registryBurst,omitempty"`
 	// SerializeImagePulls pulls one image at a time; false by default (the kubelet's is true).
 	SerializeImagePulls *bool `json:"serializeImagePulls,omitempty"`
 	// MaxParallelImagePulls limits concurrent pulls; no limit by default.
@@ -283,9 +304,21 @@ type NodeSettings struct {
 	// approved, a self-signed certificate is used.
 	ServerTLSBootstrap *bool `json:"serverTLSBootstrap,omitempty"`
 
+	// TLSMinVersion of the node's endpoint; VersionTLS12 (the default) or VersionTLS13.
+	// TLSCipherSuites are the suites of TLS 1.2 by their IANA names; Go's defaults by default. The
+	// suites of TLS 1.3 cannot be chosen.
+	TLSMinVersion   string   `json:"tlsMinVersion,omitempty"`
+	TLSCipherSuites []string `json:"tlsCipherSuites,omitempty"`
+	// StreamingConnectionIdleTimeout is how long an exec, attach or port-forward may be idle; 4h by
+	// default.
+	StreamingConnectionIdleTimeout metav1.Duration `json:"streamingConnectionIdleTimeout,omitempty"`
+
 	// Authentication and Authorization of requests to the node's endpoint.
 	Authentication Authentication `json:"authentication,omitempty"`
 	Authorization  Authorization  `json:"authorization,omitempty"`
+
+	// CrashLoopBackOff limits the pauses between restarts of a container.
+	CrashLoopBackOff CrashLoopBackOff `json:"crashLoopBackOff,omitempty"`
 
 	// Container logs.
 
@@ -389,6 +422,13 @@ type NodeSettings struct {
 	// none by default. They have the names of the kubelet's flags.
 	ImageCredentialProviderConfig string `json:"imageCredentialProviderConfig,omitempty"`
 	ImageCredentialProviderBinDir string `json:"imageCredentialProviderBinDir,omitempty"`
+}
+
+// CrashLoopBackOff configures the restarts of a container that ends again and again.
+type CrashLoopBackOff struct {
+	// MaxContainerRestartPeriod is the longest pause before a restart, between 1s and 300s; 5m by
+	// default.
+	MaxContainerRestartPeriod metav1.Duration `json:"maxContainerRestartPeriod,omitempty"`
 }
 
 // ShutdownGracePeriodByPodPriority is the period of the pods with at least this priority, and less

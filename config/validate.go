@@ -112,6 +112,12 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 	}
 	errs := machinePath(at("podLogsDirectory"), n.PodLogsDirectory)
 	errs = append(errs, atLeast(at("maxPods"), int64(n.MaxPods), 1)...)
+	errs = append(errs, atLeast(at("podsPerCore"), int64(n.PodsPerCore), 0)...)
+	errs = append(errs, validateRates(at, n)...)
+	errs = append(errs, validateTLS(at, n)...)
+	if period := n.CrashLoopBackOff.MaxContainerRestartPeriod.Duration; period < time.Second || period > 5*time.Minute {
+		errs = append(errs, field.Invalid(at("crashLoopBackOff", "maxContainerRestartPeriod"), period.String(), "between 1s and 5m"))
+	}
 	if period := n.CPUCFSQuotaPeriod.Duration; period < time.Millisecond || period > time.Second {
 		errs = append(errs, field.Invalid(at("cpuCFSQuotaPeriod"), period.String(), "between 1ms and 1s"))
 	}
@@ -142,6 +148,7 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 		{at("nodeStatusReportFrequency"), n.NodeStatusReportFrequency},
 		{at("fileCheckFrequency"), n.FileCheckFrequency},
 		{at("httpCheckFrequency"), n.HTTPCheckFrequency},
+		{at("streamingConnectionIdleTimeout"), n.StreamingConnectionIdleTimeout},
 		{at("authentication", "webhook", "cacheTTL"), n.Authentication.Webhook.CacheTTL},
 		{at("authorization", "webhook", "cacheAuthorizedTTL"), n.Authorization.Webhook.CacheAuthorizedTTL},
 		{at("authorization", "webhook", "cacheUnauthorizedTTL"), n.Authorization.Webhook.CacheUnauthorizedTTL},
@@ -149,6 +156,9 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 		if d.value.Duration < time.Second {
 			errs = append(errs, field.Invalid(d.path, d.value.Duration.String(), "at least 1s"))
 		}
+	}
+	if d := n.NodeStatusUpdateFrequency.Duration; d != 0 && d < time.Second { // 0: each host has its default
+		errs = append(errs, field.Invalid(at("nodeStatusUpdateFrequency"), d.String(), "at least 1s"))
 	}
 	errs = append(errs, atLeast(at("nodeLeaseDurationSeconds"), int64(n.NodeLeaseDurationSeconds), 4)...)
 	if m := n.MaxParallelImagePulls; m != nil {
@@ -176,6 +186,19 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 		errs = append(errs, field.Invalid(at("authentication", "x509", "clientCAFile"), n.Authentication.X509.ClientCAFile, "a path has no zero byte"))
 	}
 	return append(errs, oneOf(at("authorization", "mode"), n.Authorization.Mode, AuthorizationWebhook, AuthorizationAlwaysAllow)...)
+}
+
+// validateRates checks the limits on requests. A burst of 0 would let nothing through.
+func validateRates(at func(...string) *field.Path, n *NodeSettings) field.ErrorList {
+	errs := atLeast(at("kubeAPIQPS"), int64(*n.KubeAPIQPS), -1)
+	if *n.KubeAPIQPS == 0 {
+		errs = append(errs, field.Invalid(at("kubeAPIQPS"), 0, "at least 1, or -1 for no limit"))
+	}
+	errs = append(errs, atLeast(at("kubeAPIBurst"), int64(*n.KubeAPIBurst), 1)...)
+	errs = append(errs, atLeast(at("eventRecordQPS"), int64(*n.EventRecordQPS), 0)...)
+	errs = append(errs, atLeast(at("eventBurst"), int64(*n.EventBurst), 1)...)
+	errs = append(errs, atLeast(at("registryPullQPS"), int64(*n.RegistryPullQPS), 0)...)
+	return append(errs, atLeast(at("registryBurst"), int64(*n.RegistryBurst), 1)...)
 }
 
 // validateLogs has the kubelet's bounds.

@@ -20,7 +20,6 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/cluster/clustertest"
-	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/cri/lying"
 	"github.com/bowline-k8s/bowline/host/budget"
@@ -100,8 +99,9 @@ func TestQuarantineFromTheStart(t *testing.T) {
 				}
 			}))
 			defer api.Close()
-			cfg := &config.Host{Name: "box", NodeName: "box", HostObject: "box", Endpoint: "unix://" + honest.Socket, RootDirectory: t.TempDir(),
-				Kubeconfig: clustertest.Kubeconfig(t, api.URL, api.Certificate(), nil, nil)}
+			cfg := clustertest.HostWith(clustertest.Kubeconfig(t, api.URL, api.Certificate(), nil, nil))
+			cfg.Name, cfg.NodeName, cfg.HostObject = "box", "box", "box"
+			cfg.Endpoint, cfg.RootDirectory = "unix://"+honest.Socket, t.TempDir()
 			d := &Drivers{byName: map[string]*driver{}, recognize: func(ctx context.Context, _ string, _ v1alpha1.MachineStatus) error {
 				if c.panics {
 					panic("found")

@@ -50,7 +50,17 @@ func (c *Clientset) Discovery() discovery.DiscoveryInterfaces               { re
 
 // Configure sets the user agent and the kubelet's default rate limits (kubeAPIQPS and kubeAPIBurst).
 func Configure(c *rest.Config) *rest.Config {
-	c.UserAgent, c.QPS, c.Burst = "bowline/"+version.Version, 50, 100
+	c.UserAgent = "bowline/" + version.Version
+	return Limit(c, 50, 100)
+}
+
+// Limit sets a rate limit in the form of a KubeletConfiguration: requests a second, and requests at
+// once. Without a positive qps there is no limit.
+func Limit(c *rest.Config, qps, burst int32) *rest.Config {
+	if qps <= 0 {
+		qps = -1 // 0 would be client-go's default
+	}
+	c.QPS, c.Burst = float32(qps), int(burst)
 	return c
 }
 

@@ -81,10 +81,11 @@ func (e *apiNotFound) Is(target error) bool {
 type streams struct {
 	*cri.Client
 	dial stream.Dial
+	idle time.Duration
 }
 
 func (s streams) Proxy(w http.ResponseWriter, r *http.Request, url string, o api.StreamOptions) {
-	stream.Proxy(w, r, url, s.dial, stream.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY})
+	stream.Proxy(w, r, url, s.dial, stream.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Idle: s.idle})
 }
 
 // runTimeout bounds a command of the /run endpoint.

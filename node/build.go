@@ -128,6 +128,7 @@ func (n *Node) buildImages(context.Context) error {
 		Providers: providers,
 		Runtime:   n.runtime, Events: imageEvents{podEvents{n.recorder}, n.pulled}, MaxParallel: parallel, Transport: cri.IsTransport,
 		Files: n.host, RecordPath: images.RecordFile(n.seen.load().spec.RootDir),
+		PullQPS: int(*n.cfg.RegistryPullQPS), PullBurst: int(*n.cfg.RegistryBurst),
 		Verify: images.Verification(n.cfg.ImagePullCredentialsVerificationPolicy), Allowed: n.cfg.PreloadedImagesVerificationAllowlist,
 	})
 	return err
@@ -185,7 +186,7 @@ func (n *Node) buildNode(ctx context.Context) error {
 		Pods: pods, Source: n.api, Loop: loop, Held: loop, Server: server,
 		Registration: provider.Registration{
 			NodeName: n.name, Labels: n.cfg.Labels, Taints: n.cfg.Taints, Annotations: madeOf(n.cfg), ProviderID: n.cfg.ProviderID,
-			MaxPods: int64(n.cfg.MaxPods),
+			MaxPods: int64(n.cfg.MaxPods), PodsPerCore: int64(n.cfg.PodsPerCore),
 		},
 		Info:           n.reported(n.seen.load(), kubelet),
 		StatusInterval: n.cfg.NodeStatusReportFrequency.Duration,
@@ -224,7 +225,7 @@ func (n *Node) buildLoop(context.Context) (err error) {
 		Services: n.services, Recorder: n.recorder, ClusterDNS: clusterDNS(n.cfg.ClusterDNS, n.services),
 		Machine: func() spec.Machine { return n.seen.load().spec }, HostResolv: n.resolvConf(), NodeName: n.name, Allocatable: n.node.Allocatable,
 		RuntimeName: n.seen.load().version.GetRuntimeName(), ContainerLogsDir: gc.ContainerLogsDir,
-		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.runtimeChanged,
+		Resync: n.cfg.SyncFrequency.Duration, MaxRestartPeriod: n.cfg.CrashLoopBackOff.MaxContainerRestartPeriod.Duration, RuntimeChanged: n.runtimeChanged,
 		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
 		Node: func() admit.Node { return n.admissionNode(n.node.Current()) }, Reread: n.reread,
 		UserNamespaces: n.userNamespaces, RecursiveReadOnly: n.recursiveReadOnly, Metrics: seriesOf.of(n.name).loop,

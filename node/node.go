@@ -261,7 +261,7 @@ func (n *Node) closeListener() {
 // run adopts the running pods, then serves until ctx ends or another process has the host.
 func (n *Node) run(ctx context.Context) error {
 	all, ctx := errgroup.WithContext(ctx)
-	events, err := eventClient(n.cluster.Rest)
+	events, err := eventClient(n.cluster.Rest, *n.cfg.EventRecordQPS, *n.cfg.EventBurst)
 	if err != nil {
 		return err
 	}

@@ -19,10 +19,10 @@ func newRecorder(nodeName string) (record.EventBroadcaster, record.EventRecorder
 	return b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: nodeName})
 }
 
-// eventClient returns a client for events alone. Its own rate limit (a kubelet's eventRecordQPS and
-// eventBurst) keeps many events from delaying the statuses of the same pods.
-func eventClient(c *rest.Config) (*typedcore.CoreV1Client, error) {
-	return typedcore.NewForConfig(kubeclient.Configure(rest.CopyConfig(c)))
+// eventClient returns a client for events alone. Its own rate limit (eventRecordQPS and eventBurst)
+// keeps many events from delaying the statuses of the same pods.
+func eventClient(c *rest.Config, qps, burst int32) (*typedcore.CoreV1Client, error) {
+	return typedcore.NewForConfig(kubeclient.Limit(rest.CopyConfig(c), qps, burst))
 }
 
 // eventPatience is how long after it happened an event may be held back.

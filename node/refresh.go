@@ -22,15 +22,6 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
-const (
-	// nearRefresh is the refresh period of a local host, as the kubelet's
-	// nodeStatusUpdateFrequency.
-	nearRefresh = 10 * time.Second
-	// remoteRefresh is that of a remote host, where each refresh starts processes over SSH. A reboot
-	// is noticed sooner, because it cuts the link.
-	remoteRefresh = time.Minute
-)
-
 // snapshot is what a host and its runtime reported at one time, and what is derived from it. It is
 // immutable; a new one replaces it.
 type snapshot struct {
@@ -151,13 +142,11 @@ func (r *refresher) run(ctx context.Context, refreshed func(last, next *snapshot
 
 // look creates the refresher with the first snapshot, for which every query must succeed.
 func (n *Node) look(ctx context.Context, facts host.Facts) (*refresher, error) {
-	r := &refresher{period: nearRefresh, due: notify.New(), aspects: aspects{
+	// A reboot of a remote host is noticed sooner, because it cuts the link.
+	r := &refresher{period: n.cfg.NodeStatusUpdateFrequency.Duration, due: notify.New(), aspects: aspects{
 		facts: n.host.Facts, version: n.runtime.Version, resolv: n.resolvConf(), driver: n.cgroupDriver(n.runtime), derive: n.derive,
 		status: func(ctx context.Context) (*runtimeapi.StatusResponse, error) { return n.runtime.Status(ctx, false) },
 	}}
-	if n.host.Link != nil {
-		r.period = remoteRefresh
-	}
 	read := &snapshot{facts: facts}
 	if err := set(ctx, r.version, &read.version); err != nil {
 		return nil, fmt.Errorf("ask the runtime for its version: %w", err)

@@ -26,6 +26,8 @@ import (
 	"github.com/bowline-k8s/bowline/readiness"
 )
 
+const refreshPeriod = 10 * time.Second
+
 // changing is a host that the test changes while it is read.
 type changing struct {
 	facts   atomic.Pointer[host.Facts]
@@ -93,7 +95,7 @@ func TestRefresh(t *testing.T) {
 	c.version.Store(&runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "2.0.0"})
 	c.status.Store(handlerWith(false))
 	synctest.Test(t, func(t *testing.T) {
-		n.seen = &refresher{aspects: c.aspects(n), period: nearRefresh, due: notify.New()}
+		n.seen = &refresher{aspects: c.aspects(n), period: refreshPeriod, due: notify.New()}
 		first, err := n.derive(&snapshot{facts: host1, version: c.version.Load(), status: c.status.Load()}, nil)
 		testutil.Must(t, err)
 		n.seen.value.Store(first)
@@ -104,7 +106,7 @@ func TestRefresh(t *testing.T) {
 			f := *c.facts.Load()
 			change(&f)
 			c.facts.Store(&f)
-			time.Sleep(nearRefresh)
+			time.Sleep(refreshPeriod)
 			synctest.Wait()
 		}
 		expect := func(when, address, boot, runtime string, users bool) {
@@ -178,7 +180,7 @@ func TestDriverFollowsTheRuntime(t *testing.T) {
 			c.version.Store(&runtimeapi.VersionResponse{})
 			c.status.Store(handlerWith(false))
 			synctest.Test(t, func(t *testing.T) {
-				n.seen = &refresher{aspects: c.aspects(n), period: remoteRefresh, due: notify.New()}
+				n.seen = &refresher{aspects: c.aspects(n), period: time.Minute, due: notify.New()}
 				first, err := n.derive(&snapshot{facts: *c.facts.Load(), driver: "cgroupfs"}, nil)
 				testutil.Must(t, err)
 				n.seen.value.Store(first)
@@ -200,12 +202,12 @@ func TestDriverFollowsTheRuntime(t *testing.T) {
 				}
 				expect("at the start", "cgroupfs")
 				c.systemd.Store(true)
-				time.Sleep(remoteRefresh)
+				time.Sleep(time.Minute)
 				expect("restarted", "systemd")
 				c.down.Store(true)
 				c.systemd.Store(false)
 				n.runtimeChanged(false, "KubeletNotReady", "down")
-				time.Sleep(remoteRefresh)
+				time.Sleep(time.Minute)
 				expect("down", "systemd")
 				c.down.Store(false)
 				n.runtimeChanged(true, "KubeletReady", "")

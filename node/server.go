@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/cli/flag"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
@@ -36,10 +37,18 @@ func (n *Node) server(ctx context.Context, loop *loopHooks) (*api.Server, error)
 	if err := n.listen(ctx, certificate); err != nil {
 		return nil, err
 	}
+	minTLS, err := flag.TLSVersion(n.cfg.TLSMinVersion)
+	if err != nil {
+		return nil, err
+	}
+	suites, err := flag.TLSCipherSuites(n.cfg.TLSCipherSuites)
+	if err != nil {
+		return nil, err
+	}
 	return api.New(api.Config{
-		NodeName: n.name, Listener: n.listener, Strangers: n.strangers, Certificate: certificate,
+		NodeName: n.name, MinTLS: minTLS, CipherSuites: suites, Listener: n.listener, Strangers: n.strangers, Certificate: certificate,
 		Authenticator: authenticator, Authorizer: api.NewAuthorizer(n.authorization()),
-		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.Streams}, Logs: n.readLog,
+		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.Streams, n.cfg.StreamingConnectionIdleTimeout.Duration}, Logs: n.readLog,
 		SyncLoop: func() error { return n.loop.Healthy() },
 		Configz:  func() (map[string]any, error) { return configz(n.cfg) },
 		Metrics:  seriesOf.of(n.name).handler(n.metricsState), ProbeMetrics: seriesOf.of(n.name).probeHandler(),

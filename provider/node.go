@@ -25,6 +25,7 @@ type Registration struct {
 	Taints      []v1.Taint
 	ProviderID  string
 	MaxPods     int64 // 110 if zero
+	PodsPerCore int64 // pods for each CPU, if that is less than MaxPods; no such limit if zero
 
 	instance string // Config.Instance
 }
@@ -77,7 +78,7 @@ func nodeObject(r Registration, m NodeInfo, conditions []Condition, images []v1.
 	}
 	maps.Copy(n.Annotations, r.Annotations)
 
-	capacity := capacityOf(m.Facts, r.MaxPods)
+	capacity := capacityOf(m.Facts, r.maxPods(m.Facts.CPUs))
 	n.Status = v1.NodeStatus{
 		Capacity:        capacity,
 		Allocatable:     allocatableOf(capacity, m.Reserved),
@@ -135,6 +136,14 @@ func nodeAddresses(r Registration, m NodeInfo) []v1.NodeAddress {
 		a = append(a, v1.NodeAddress{Type: v1.NodeInternalIP, Address: m.Facts.Addresses[0].String()})
 	}
 	return append(a, v1.NodeAddress{Type: v1.NodeHostName, Address: r.NodeName})
+}
+
+// maxPods is the number of pods of a machine with this number of CPUs.
+func (r *Registration) maxPods(cpus int) int64 {
+	if r.PodsPerCore <= 0 {
+		return r.MaxPods
+	}
+	return min(r.MaxPods, r.PodsPerCore*int64(cpus))
 }
 
 func capacityOf(f host.Facts, maxPods int64) v1.ResourceList {

@@ -191,6 +191,19 @@ func TestNodeObject(t *testing.T) {
 	}
 }
 
+func TestPodsPerCore(t *testing.T) {
+	for _, tc := range []struct {
+		perCore int64
+		cpus    int
+		want    int64
+	}{{0, 4, 110}, {10, 4, 40}, {100, 4, 110}, {10, 0, 0}} {
+		r := Registration{MaxPods: 110, PodsPerCore: tc.perCore}
+		if got := r.maxPods(tc.cpus); got != tc.want {
+			t.Errorf("%d for each of %d CPUs: %d pods, want %d", tc.perCore, tc.cpus, got, tc.want)
+		}
+	}
+}
+
 func TestAllocatableIsNeverNegative(t *testing.T) {
 	a := allocatableOf(capacityOf(host.Facts{CPUs: 1, MemoryBytes: 1 << 20}, 1), nil)
 	if q := a[v1.ResourceMemory]; q.Sign() != 0 {

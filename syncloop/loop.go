@@ -103,6 +103,9 @@ type Config struct {
 	// ContainerLogsDir holds the log links that log collectors read; by default
 	// /var/log/containers.
 	ContainerLogsDir string
+	// MaxRestartPeriod is the longest pause between restarts of a container that crashes; 5 min by
+	// default.
+	MaxRestartPeriod time.Duration
 	// Resync is how often the volumes of running pods are refreshed; 1 min by default.
 	Resync time.Duration
 	// RuntimeChanged is called when the runtime becomes able or unable to run pods, with the

@@ -265,8 +265,8 @@ func (w *worker) input(now time.Time) plan.Input {
 		Ledger:   w.ledger, Volumes: w.volumes,
 		Reported: w.absent || w.loop.cfg.Status.Accepted(w.ref.UID), // or there is no object to report to
 		Hold:     w.hold(&observed),
-		Jitter:   w.loop.jitter(),
-		Hashes:   w.hashes, FormerHashes: w.former, Allocated: w.answer.Allocated,
+		Jitter:   w.loop.jitter(), MaxRestartPeriod: w.loop.cfg.MaxRestartPeriod,
+		Hashes: w.hashes, FormerHashes: w.former, Allocated: w.answer.Allocated,
 	}
 	for _, f := range w.flights {
 		in.InFlight = append(in.InFlight, f.op)

@@ -91,7 +91,9 @@ func ClientCertificate(t *testing.T, from, to time.Time) (cert, key []byte) {
 
 // HostWith returns a host whose kubeconfig is file.
 func HostWith(file string) *config.Host {
-	return &config.Host{Kubeconfig: file, NodeSettings: config.NodeSettings{Identity: config.Identity{Mode: config.IdentityKubeconfig}}}
+	limit := int32(100)
+	return &config.Host{Kubeconfig: file, NodeSettings: config.NodeSettings{
+		Identity: config.Identity{Mode: config.IdentityKubeconfig}, KubeAPIQPS: &limit, KubeAPIBurst: &limit}}
 }
 
 const GoodVersion = `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`

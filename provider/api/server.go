@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -88,7 +89,11 @@ type Config struct {
 	// Strangers bounds unauthenticated callers, at all nodes of the process together.
 	Strangers *Strangers
 	// Certificate is CertFiles or SelfSigned.
-	Certificate   func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// MinTLS is the lowest version of TLS; 1.2 by default. CipherSuites are those of TLS 1.2; Go's
+	// defaults by default. HTTP/2 needs one of those with AES_128_GCM_SHA256.
+	MinTLS        uint16
+	CipherSuites  []uint16
 	Authenticator authenticator.Request
 	Authorizer    authorizer.UnconditionalAuthorizer
 	Pods          Pods
@@ -180,7 +185,8 @@ func (s *Server) Run(ctx context.Context) error {
 	srv := &http.Server{
 		Handler: s.handler,
 		TLSConfig: &tls.Config{
-			MinVersion:         tls.VersionTLS12,
+			MinVersion:         cmp.Or(s.cfg.MinTLS, tls.VersionTLS12),
+			CipherSuites:       s.cfg.CipherSuites,
 			GetCertificate:     s.cfg.Certificate,
 			GetConfigForClient: greeted,
 			// A client may use a certificate or a token, so request a certificate, but do not

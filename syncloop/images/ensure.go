@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
@@ -22,7 +23,8 @@ import (
 // own: a pull's goroutine ends at the latest with the last call that waits for it.
 type Manager struct {
 	cfg   Config
-	slots chan struct{} // nil without a limit
+	slots chan struct{}           // nil without a limit
+	rate  flowcontrol.RateLimiter // nil without a limit
 	// records is nil without Config.Files.
 	records *records
 
@@ -39,6 +41,9 @@ func New(c Config) (*Manager, error) {
 	m := &Manager{cfg: c, flights: map[string]*flight{}, backoff: newBackoff(c.BackoffBase, c.BackoffMax)}
 	if c.MaxParallel > 0 {
 		m.slots = make(chan struct{}, c.MaxParallel)
+	}
+	if c.PullQPS > 0 {
+		m.rate = flowcontrol.NewTokenBucketRateLimiter(float32(c.PullQPS), c.PullBurst)
 	}
 	if c.Files != nil {
 		m.records = newRecords(c.Files, c.RecordPath)

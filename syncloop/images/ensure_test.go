@@ -325,6 +325,35 @@ func TestParallelism(t *testing.T) {
 	})
 }
 
+// TestPullRate: pulls beyond the rate wait, and the wait can be left.
+func TestPullRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &registry{}
+		m, _ := manager(t, r, Config{PullQPS: 2, PullBurst: 3})
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range 7 {
+			wg.Go(func() {
+				if _, err := m.Ensure(t.Context(), aPod("1"), container(fmt.Sprintf("a:%d", i), v1.PullAlways), nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(began); r.pulls() != 7 || took < 1900*time.Millisecond || took > 2100*time.Millisecond {
+			t.Errorf("%d pulls in %v; want 3 at once, and then 2 a second", r.pulls(), took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := m.Ensure(ctx, aPod("1"), container("b:1", v1.PullAlways), nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if n := r.pulls(); n != 7 {
+			t.Errorf("%d pulls, although the last call left before its turn", n)
+		}
+	})
+}
+
 func TestWaitForASlotCanBeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &registry{took: time.Hour}
@@ -486,7 +515,7 @@ func TestBrokenSecretBacksOff(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for _, c := range []Config{{}, {Runtime: &registry{}, MaxParallel: -1}, {Runtime: &registry{}, BackoffMax: time.Second}} {
+	for _, c := range []Config{{}, {Runtime: &registry{}, MaxParallel: -1}, {Runtime: &registry{}, PullQPS: -1}, {Runtime: &registry{}, PullQPS: 1}, {Runtime: &registry{}, BackoffMax: time.Second}} {
 		if _, err := New(c); err == nil {
 			t.Errorf("New(%+v) has no error", c)
 		}

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -111,7 +112,7 @@ func (m *Manager) fly(ctx context.Context, key string, f *flight, image *runtime
 	m.mu.Unlock()
 }
 
-// attempt takes a slot and tries the credentials in order until one works.
+// attempt takes a slot, waits for the rate limit, and tries the credentials in order until one works.
 func (m *Manager) attempt(ctx context.Context, image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) flightResult {
 	if m.slots != nil {
 		select {
@@ -119,6 +120,11 @@ func (m *Manager) attempt(ctx context.Context, image *runtimeapi.ImageSpec, auth
 			defer func() { <-m.slots }()
 		case <-ctx.Done():
 			return flightResult{err: ctx.Err()}
+		}
+	}
+	if m.rate != nil {
+		if err := m.rate.Wait(ctx); err != nil {
+			return flightResult{err: cmp.Or(ctx.Err(), err)}
 		}
 	}
 	if len(auths) == 0 {

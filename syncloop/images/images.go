@@ -33,6 +33,9 @@ type Config struct {
 	Events  Events  // nil: none are recorded
 	// MaxParallel bounds concurrent pulls; 0 is no limit, 1 is one after the other.
 	MaxParallel int
+	// PullQPS and PullBurst limit how many pulls begin, a second and at once; a pull beyond them
+	// waits. If PullQPS is 0 there is no limit.
+	PullQPS, PullBurst int
 	// BackoffBase and BackoffMax are 10 s and 300 s by default.
 	BackoffBase, BackoffMax time.Duration
 	// Files and RecordPath say where the records are kept of which pods may use which image.
@@ -56,6 +59,9 @@ func (c *Config) validate() error {
 	}
 	if c.MaxParallel < 0 {
 		return fmt.Errorf("images: Config.MaxParallel is %d; it must not be negative", c.MaxParallel)
+	}
+	if c.PullQPS < 0 || c.PullQPS > 0 && c.PullBurst < 1 {
+		return fmt.Errorf("images: Config.PullQPS is %d and PullBurst %d; with a limit, at least one pull may begin", c.PullQPS, c.PullBurst)
 	}
 	if c.BackoffBase <= 0 {
 		c.BackoffBase = 10 * time.Second

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -9,7 +10,7 @@ import (
 )
 
 // The kubelet's figures for a container that exits and has to run again: the first restart is
-// immediate, the next one after 10 s, then twice as long each time, up to 300 s. A run of 10
+// immediate, the next one after 10 s, then twice as long each time, up to Input.MaxRestartPeriod. A run of 10
 // minutes (GoodRun) resets the count.
 const (
 	crashFirst = 10 * time.Second
@@ -39,12 +40,12 @@ const (
 const maxDoublings = 20
 
 // crashDelay is the wait after the exit of an instance that was the streak-th restart since the
-// last good run.
-func crashDelay(streak uint32) time.Duration {
+// last good run; most is Input.MaxRestartPeriod.
+func crashDelay(streak uint32, most time.Duration) time.Duration {
 	if streak == 0 {
 		return 0
 	}
-	return min(crashFirst<<min(streak-1, maxDoublings), crashMost)
+	return min(crashFirst<<min(streak-1, maxDoublings), cmp.Or(most, crashMost))
 }
 
 // retryDelay is the pause after the n-th failure in a row, n starting at 1.
@@ -65,7 +66,7 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 		return false
 	}
 	streak := d.streak(prior)
-	delay := crashDelay(streak)
+	delay := crashDelay(streak, d.in.MaxRestartPeriod)
 	if delay == 0 {
 		return false
 	}

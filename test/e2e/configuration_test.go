@@ -28,7 +28,17 @@ kind: BowlineConfiguration
 kubeconfig: KUBECONFIG
 registerWithTaints: [{key: example.com/lent, effect: PreferNoSchedule}]
 podPidsLimit: 77
-maxPods: 13
+maxPods: 500
+podsPerCore: 7
+crashLoopBackOff: {maxContainerRestartPeriod: 2s}
+kubeAPIQPS: 40
+kubeAPIBurst: 80
+eventRecordQPS: 0
+registryPullQPS: 2
+registryBurst: 2
+tlsMinVersion: VersionTLS12
+tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]
+streamingConnectionIdleTimeout: 5s
 cpuCFSQuota: false
 cgroupRoot: /mine
 clusterDNS: [10.9.8.7]
@@ -98,7 +108,7 @@ func TestConfigurationTakesEffect(t *testing.T) {
 	for what, c := range map[string][2]any{
 		"taints":      {strings.Join(taints, " "), "a=b:PreferNoSchedule example.com/lent:PreferNoSchedule"},
 		"label":       {n.Labels["example.com/rack"], "r1"},
-		"pods":        {n.Status.Capacity.Pods().Value(), int64(13)},
+		"pods":        {n.Status.Capacity.Pods().Value(), 7 * n.Status.Capacity.Cpu().Value()},
 		"cpu less by": {n.Status.Capacity.Cpu().MilliValue() - n.Status.Allocatable.Cpu().MilliValue(), int64(500)},
 		"memory by":   {reserved, int64(1124) << 20},
 		"port":        {n.Status.DaemonEndpoints.KubeletEndpoint.Port, int32(10777)},
@@ -155,6 +165,22 @@ spec:
 	providerWasAsked(t, own, b, asked, filepath.Join(h.Root, "var/lib/kubelet/real/bowline/pulls.json"))
 	limitsFollowPods(t, own, b)
 
+	crashesSoon(t, own)
+	for name, c := range map[string]*tls.Config{
+		"TLS 1.1":       {MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10},
+		"another suite": {MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}},
+		"":              {MaxVersion: tls.VersionTLS12},
+	} {
+		c.InsecureSkipVerify = true
+		connection, err := tls.Dial("tcp", h.IP+":10777", c)
+		if (err == nil) != (name == "") {
+			t.Errorf("a client with %q: %v", name, err)
+		}
+		if err == nil {
+			connection.Close()
+		}
+	}
+
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	reply, err := client.Get(fmt.Sprintf("https://%s:10777/pods", h.IP))
@@ -180,6 +206,32 @@ spec:
 			t.Errorf("its log has %q", line)
 		}
 	}
+}
+
+// crashesSoon: a container that crashes again and again restarts every 2 s.
+func crashesSoon(t *testing.T, own *labtest.Lab) {
+	t.Helper()
+	ctx := t.Context()
+	p := manifest[v1.Pod](t, "default", "metadata: {name: crashes}\nspec:\n  containers: [{name: c, image: $TOOLBOX, command: [\"false\"]}]\n")
+	_, err := own.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+	testutil.Must(t, err)
+	until(t, "five restarts", func(ctx context.Context) error {
+		p, err := own.Client.CoreV1().Pods("default").Get(ctx, "crashes", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			if w := c.State.Waiting; w != nil && strings.HasPrefix(w.Message, "back-off") && !strings.HasPrefix(w.Message, "back-off 2s ") {
+				t.Errorf("it waits: %s", w.Message)
+			}
+			if c.RestartCount >= 5 {
+				return nil
+			}
+		}
+		return fmt.Errorf("its status is %+v", p.Status.ContainerStatuses)
+	})
+	testutil.Must(t, own.Client.CoreV1().Pods("default").Delete(ctx, "crashes", metav1.DeleteOptions{}))
+	testutil.Must(t, own.PodGone(ctx, "default", "crashes", 60*time.Second))
 }
 
 // limitsFollowPods: the limit of all pods excludes what is reserved, and that of the burstable pods
