@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -56,7 +57,9 @@ const firstAnswer = 15 * time.Second
 // If the API server does not answer and known (which may be nil) returns the owner record of this
 // node, Connect succeeds all the same: WaitForAPIServer waits for the API server, and what does not
 // need it, such as static pods, is managed meanwhile.
-func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(context.Context) *owner.Record) (_ *Connection, err error) {
+//
+// wrap, which may be nil, wraps the transport of the node's requests.
+func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(context.Context) *owner.Record, wrap func(http.RoundTripper) http.RoundTripper) (_ *Connection, err error) {
 	id, err := newIdentity(ctx, cfg, nodeName)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", credentialOf(cfg), err)
@@ -68,6 +71,9 @@ func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(
 		}
 	}()
 	node := kubeclient.Limit(rest.CopyConfig(id.node), *cfg.KubeAPIQPS, *cfg.KubeAPIBurst)
+	if wrap != nil {
+		node.Wrap(wrap)
+	}
 	node.ContentType = runtime.ContentTypeProtobuf
 	node.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kubeclient.New(node)

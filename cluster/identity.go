@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -27,6 +28,8 @@ type identity struct {
 	// nil if others do.
 	Approver *rest.Config
 	stop     func() // stops the renewal of the certificate
+	// current returns the client certificate; nil if none is managed here.
+	current func() *tls.Certificate
 }
 
 // newIdentity creates the node's credential in the configured mode. It waits for a certificate that
@@ -68,12 +71,21 @@ func (i *identity) certify(ctx context.Context, c nodecert.Config) error {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = client.Run(running) }() // its only failure is a missing certificate, which Wait reports
 	i.stop = func() { cancel(); <-ended }
-	i.node = client.REST()
+	i.node, i.current = client.REST(), client.Current
 	if err := client.Wait(ctx); err != nil {
 		i.stop()
 		return fmt.Errorf("a certificate for node %q: %w; %s", c.NodeName, err, certifyRights(i.mode.Mode))
 	}
 	return nil
+}
+
+// Certificate returns the client certificate that Bowline renews, or nil if the credential comes from
+// elsewhere.
+func (i *identity) Certificate() *tls.Certificate {
+	if i.current == nil {
+		return nil
+	}
+	return i.current()
 }
 
 // close stops the renewal of the certificate. It may be called twice.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -95,6 +96,61 @@ volume_manager_total_volumes{plugin_name="kubernetes.io/secret",state="actual_st
 	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "kubelet_active_pods", "kubelet_node_name", "kubelet_running_containers",
 		"kubelet_running_pods", "kubelet_volume_stats_inodes_used", "kubelet_volume_stats_used_bytes", "volume_manager_total_volumes"); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestRequests(t *testing.T) {
+	r := metrics.NewKubeRegistry()
+	q := NewRequests(r)
+	q.Begin("GET", "metrics/cadvisor", false)()
+	q.Begin("POST", "exec", true)
+	const want = `
+# HELP kubelet_http_inflight_requests [ALPHA] Number of the inflight http requests
+# TYPE kubelet_http_inflight_requests gauge
+kubelet_http_inflight_requests{long_running="false",method="GET",path="metrics/cadvisor",server_type="readwrite"} 0
+kubelet_http_inflight_requests{long_running="true",method="POST",path="exec",server_type="readwrite"} 1
+# HELP kubelet_http_requests_total [ALPHA] Number of the http requests received since the server started
+# TYPE kubelet_http_requests_total counter
+kubelet_http_requests_total{long_running="false",method="GET",path="metrics/cadvisor",server_type="readwrite"} 1
+kubelet_http_requests_total{long_running="true",method="POST",path="exec",server_type="readwrite"} 1
+`
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "kubelet_http_inflight_requests", "kubelet_http_requests_total"); err != nil {
+		t.Error(err)
+	}
+	got, err := testutil.GetHistogramVecFromGatherer(r, "kubelet_http_requests_duration_seconds", nil)
+	if err != nil || got.GetAggregatedSampleCount() != 1 {
+		t.Errorf("durations: %v, %v", got, err)
+	}
+}
+
+func TestClient(t *testing.T) {
+	r := metrics.NewKubeRegistry()
+	server := httptest.NewServer(http.NotFoundHandler())
+	client := &http.Client{Transport: NewClient(r).Wrap(http.DefaultTransport)}
+	for range 2 {
+		answer, err := client.Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+	}
+	server.Close()
+	if _, err := client.Get(server.URL); err == nil {
+		t.Error("a server that is gone answers")
+	}
+	host := strings.TrimPrefix(server.URL, "http://")
+	want := `
+# HELP rest_client_requests_total [ALPHA] Number of HTTP requests, partitioned by status code, method, and host.
+# TYPE rest_client_requests_total counter
+rest_client_requests_total{code="404",host="` + host + `",method="GET"} 2
+rest_client_requests_total{code="<error>",host="` + host + `",method="GET"} 1
+`
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "rest_client_requests_total"); err != nil {
+		t.Error(err)
+	}
+	got, err := testutil.GetHistogramVecFromGatherer(r, "rest_client_request_duration_seconds", map[string]string{"verb": "GET", "host": host})
+	if err != nil || got.GetAggregatedSampleCount() != 3 {
+		t.Errorf("durations: %v, %v", got, err)
 	}
 }
 

@@ -107,6 +107,7 @@ func (n *Node) buildVolumes(context.Context) (err error) {
 		},
 		Trust:       trustBundles{n.cluster.Client.CertificatesV1()},
 		Allocatable: func() v1.ResourceList { return n.node.Allocatable() },
+		Observe:     seriesOf.of(n.name).stored,
 		TmpfsNoSwap: func() bool { return volume.NoSwapSupported(n.seen.load().facts.KernelVersion) },
 	})
 	return err
@@ -127,8 +128,8 @@ func (n *Node) buildImages(context.Context) error {
 	n.parts.images, err = images.New(images.Config{
 		Providers: providers,
 		Runtime:   n.runtime, Events: imageEvents{podEvents{n.recorder}, n.pulled}, MaxParallel: parallel, Transport: cri.IsTransport,
-		Files: n.host, RecordPath: images.RecordFile(n.seen.load().spec.RootDir),
 		PullQPS: int(*n.cfg.RegistryPullQPS), PullBurst: int(*n.cfg.RegistryBurst),
+		Files: n.host, RecordPath: images.RecordFile(n.seen.load().spec.RootDir),
 		Verify: images.Verification(n.cfg.ImagePullCredentialsVerificationPolicy), Allowed: n.cfg.PreloadedImagesVerificationAllowlist,
 	})
 	return err

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -22,6 +23,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop"
 	"github.com/bowline-k8s/bowline/syncloop/prober"
+	"github.com/bowline-k8s/bowline/syncloop/volume"
 	"github.com/bowline-k8s/bowline/version"
 )
 
@@ -35,6 +37,9 @@ type nodeMetrics struct {
 	build      *metrics.GaugeVec
 	loop       syncloop.Metrics
 	operations *kubeletmetrics.Operations
+	requests   *kubeletmetrics.Requests
+	client     *kubeletmetrics.Client
+	storage    *metrics.HistogramVec
 	relist     *metrics.Histogram
 	interval   *metrics.Histogram
 	evictions  *metrics.CounterVec
@@ -77,18 +82,21 @@ func newNodeMetrics() *nodeMetrics {
 		return metrics.NewHistogram(&metrics.HistogramOpts{Subsystem: "kubelet", Name: name, Help: help, Buckets: metrics.DefBuckets, StabilityLevel: metrics.ALPHA})
 	}
 	m := &nodeMetrics{
-		registry: r, loop: syncloop.NewMetrics(r), operations: kubeletmetrics.NewOperations(r),
+		registry: r, loop: syncloop.NewMetrics(r), operations: kubeletmetrics.NewOperations(r), requests: kubeletmetrics.NewRequests(r), client: kubeletmetrics.NewClient(r),
 		probesRegistry: probes, probes: prober.NewMetrics(probes), health: kubeletmetrics.NewHealthchecks(),
 		relist:   histogram("pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."),
 		interval: histogram("pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG."),
 		evictions: metrics.NewCounterVec(&metrics.CounterOpts{Subsystem: "kubelet", Name: "evictions",
 			Help: "Cumulative number of pod evictions by eviction signal", StabilityLevel: metrics.ALPHA}, []string{"eviction_signal"}),
+		storage: metrics.NewHistogramVec(&metrics.HistogramOpts{Name: "storage_operation_duration_seconds", Help: "Storage operation duration",
+			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}, StabilityLevel: metrics.BETA},
+			[]string{"volume_plugin", "operation_name", "status", "migrated"}),
 		build: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Name:           "kubernetes_build_info",
 			Help:           "A constant 1, with the kubelet version that the node reports and the build of Bowline as labels.",
 			StabilityLevel: metrics.BETA,
 		}, []string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"})}
-	r.MustRegister(m.build, m.relist, m.interval, m.evictions)
+	r.MustRegister(m.build, m.storage, m.relist, m.interval, m.evictions)
 	return m
 }
 
@@ -133,6 +141,15 @@ func (m *nodeMetrics) relisted(took, interval time.Duration) {
 	}
 }
 
+// stored observes an operation on a pod's volume.
+func (m *nodeMetrics) stored(plugin, operation string, took time.Duration, err error) {
+	status := "success"
+	if err != nil {
+		status = "fail-unknown"
+	}
+	m.storage.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
+}
+
 func (m *nodeMetrics) evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }
 
 // handler serves the metrics, with those that are read from the node's state at the time of the request.
@@ -163,6 +180,12 @@ func (n *Node) metricsState(ctx context.Context) kubeletmetrics.State {
 	s := kubeletmetrics.State{
 		NodeName: n.name, CgroupVersion: n.seen.load().facts.CgroupVersion,
 		Containers: map[string]int{}, Desired: map[bool]int{}, Active: map[bool]int{}, Volumes: map[string]int{},
+		CertificateTTL: map[string]float64{},
+	}
+	for name, c := range map[string]*tls.Certificate{"client": n.cluster.Identity.Certificate(), "server": n.servingCertificate()} {
+		if c != nil && c.Leaf != nil {
+			s.CertificateTTL[name] = time.Until(c.Leaf.NotAfter).Seconds()
+		}
 	}
 	cache := n.pleg.Cache()
 	for _, ref := range cache.Known() {
@@ -184,8 +207,11 @@ func (n *Node) metricsState(ctx context.Context) kubeletmetrics.State {
 			s.Active[static]++
 		}
 		s.EphemeralContainers += len(p.Spec.EphemeralContainers)
-		for name := range n.parts.volumes.Mounts(p.UID) {
-			s.Volumes[volumePlugin(p, name)]++
+		mounts := n.parts.volumes.Mounts(p.UID)
+		for i := range p.Spec.Volumes {
+			if _, ok := mounts[p.Spec.Volumes[i].Name]; ok {
+				s.Volumes[volume.PluginName(&p.Spec.Volumes[i])]++
+			}
 		}
 	}
 	s.Claims = n.stats.Claims(ctx)
@@ -195,33 +221,10 @@ func (n *Node) metricsState(ctx context.Context) kubeletmetrics.State {
 	return s
 }
 
-// volumePlugin returns a kubelet's name for the plugin of a pod's volume.
-func volumePlugin(p *v1.Pod, name string) string {
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if v.Name != name {
-			continue
-		}
-		switch {
-		case v.ConfigMap != nil:
-			return "kubernetes.io/configmap"
-		case v.Secret != nil:
-			return "kubernetes.io/secret"
-		case v.Projected != nil:
-			return "kubernetes.io/projected"
-		case v.DownwardAPI != nil:
-			return "kubernetes.io/downward-api"
-		case v.EmptyDir != nil:
-			return "kubernetes.io/empty-dir"
-		case v.HostPath != nil:
-			return "kubernetes.io/host-path"
-		case v.NFS != nil:
-			return "kubernetes.io/nfs"
-		case v.Image != nil:
-			return "kubernetes.io/image"
-		case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
-			return "kubernetes.io/persistent-claim"
-		}
+// servingCertificate returns the serving certificate that the cluster signed for the node, or nil.
+func (n *Node) servingCertificate() *tls.Certificate {
+	if n.serving == nil {
+		return nil
 	}
-	return "N/A"
+	return n.serving.Current()
 }

@@ -93,7 +93,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	q.nodeName = n.name
 	n.operations.Store(seriesOf.of(n.name).operations)
-	if n.cluster, err = cluster.Connect(ctx, n.cfg, n.name, cluster.OwnedAs(n.host, n.cfg, n.name)); err != nil {
+	if n.cluster, err = cluster.Connect(ctx, n.cfg, n.name, cluster.OwnedAs(n.host, n.cfg, n.name), seriesOf.of(n.name).client.Wrap); err != nil {
 		return err
 	}
 	defer n.cluster.Close()

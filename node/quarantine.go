@@ -50,7 +50,7 @@ func (q *quarantine) show(ctx context.Context, cl *cluster.Connection, claimed b
 func (q *quarantine) report(ctx context.Context, cl *cluster.Connection, claimed bool, cause error) error {
 	if cl == nil {
 		var err error
-		if cl, err = cluster.Connect(ctx, q.cfg, q.nodeName, nil); err != nil {
+		if cl, err = cluster.Connect(ctx, q.cfg, q.nodeName, nil, nil); err != nil {
 			return err
 		}
 		defer cl.Close()

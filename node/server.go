@@ -53,7 +53,8 @@ func (n *Node) server(ctx context.Context, loop *loopHooks) (*api.Server, error)
 		Configz:  func() (map[string]any, error) { return configz(n.cfg) },
 		Metrics:  seriesOf.of(n.name).handler(n.metricsState), ProbeMetrics: seriesOf.of(n.name).probeHandler(),
 		SLIMetrics: seriesOf.of(n.name).health, Checked: seriesOf.of(n.name).health.Observe,
-		Stats: n.stats, SystemLogs: n.systemLogs(),
+		Request: seriesOf.of(n.name).requests.Begin,
+		Stats:   n.stats, SystemLogs: n.systemLogs(),
 		Version: func() string { return seriesOf.of(n.name).version() }, Flags: n.flags, Checkpoint: n.checkpoint,
 	})
 }

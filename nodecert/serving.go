@@ -83,6 +83,9 @@ func NewServing(ctx context.Context, c ServingConfig) (*Serving, error) {
 // Run requests certificates until ctx ends.
 func (s *Serving) Run(ctx context.Context) error { return s.manager.Run(ctx) }
 
+// Current returns the certificate that the cluster signed, or nil.
+func (s *Serving) Current() *tls.Certificate { return s.manager.Current() }
+
 // Get is a GetCertificate of a tls.Config. New connections get the renewed certificate.
 func (s *Serving) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := s.manager.Current(); c != nil {

@@ -66,13 +66,40 @@ func (s *Server) routes() []route {
 	}
 }
 
+// metricPath is the path of a route in metrics, in a kubelet's form: the first part, or two of
+// /metrics/..., and "other" for what no route has.
+func (r *route) metricPath() string {
+	parts := strings.Split(strings.Trim(r.patterns[0], "/"), "/")
+	switch {
+	case parts[0] == "":
+		return "other"
+	case parts[0] == "metrics" && len(parts) > 1:
+		return "metrics/" + parts[1]
+	}
+	return parts[0]
+}
+
+// longRunning are the paths whose requests last as long as their caller likes.
+var longRunning = []string{"exec", "attach", "portForward", "debug"}
+
+// metricMethod is the method of a request in metrics: those that net/http knows.
+func metricMethod(method string) string {
+	if method == http.MethodOptions || method == http.MethodTrace || method == http.MethodConnect || slices.Contains(anyVerb, method) {
+		return method
+	}
+	return "other"
+}
+
 func notThere(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "404 page not found", http.StatusNotFound)
 }
 
 // guard admits only authenticated and authorized requests to a route.
 func (s *Server) guard(r route) http.Handler {
+	path := r.metricPath()
+	long := slices.Contains(longRunning, path)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		defer s.cfg.Request(metricMethod(req.Method), path, long)()
 		timed := prompt{w, s.bounds.answer}
 		if !s.admit(timed, req, r.subresources) {
 			return

@@ -114,6 +114,10 @@ type Config struct {
 	Checkpoint func(ctx context.Context, p *v1.Pod, container, id string, timeout int64) (path string, err error)
 	// SystemLogs serves /logs/; nil: it is disabled.
 	SystemLogs http.Handler
+	// Request counts a request; it is called before the caller is authenticated, and done when the
+	// request has been answered. method and path have few values: path is the first part of the
+	// request's, or two of /metrics/..., or "other".
+	Request func(method, path string, longRunning bool) (done func())
 	// Checked gets the result of each check of /healthz.
 	Checked func(check string, err error)
 	// Configz returns what /configz shows, a KubeletConfiguration as "kubeletconfig" among it; it must not
@@ -127,7 +131,7 @@ func (c *Config) validate() error {
 		"NodeName": c.NodeName != "", "Listener": c.Listener != nil, "Strangers": c.Strangers != nil, "Certificate": c.Certificate != nil,
 		"Authenticator": c.Authenticator != nil, "Authorizer": c.Authorizer != nil, "Pods": c.Pods != nil,
 		"Streams": c.Streams != nil, "Logs": c.Logs != nil, "SyncLoop": c.SyncLoop != nil, "Configz": c.Configz != nil,
-		"Metrics": c.Metrics != nil, "ProbeMetrics": c.ProbeMetrics != nil, "SLIMetrics": c.SLIMetrics != nil, "Checked": c.Checked != nil, "Version": c.Version != nil, "Checkpoint": c.Checkpoint != nil, "Stats": c.Stats != nil,
+		"Metrics": c.Metrics != nil, "ProbeMetrics": c.ProbeMetrics != nil, "SLIMetrics": c.SLIMetrics != nil, "Checked": c.Checked != nil, "Version": c.Version != nil, "Checkpoint": c.Checkpoint != nil, "Stats": c.Stats != nil, "Request": c.Request != nil,
 	} {
 		if !ok {
 			missing = append(missing, name)

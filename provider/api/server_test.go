@@ -48,6 +48,7 @@ type node struct {
 
 	granted map[string]bool // subresources that "reader" may use; nil: all
 	asked   []string
+	counted []string
 }
 
 func (n *node) Summary(_ context.Context, only bool) (*statsapi.Summary, error) {
@@ -124,6 +125,9 @@ func (n *node) AuthenticateRequest(r *http.Request) (*authenticator.Response, bo
 	}
 	return nil, false, nil
 }
+func (n *node) request(method, path string, long bool) func() {
+	return func() { n.counted = append(n.counted, fmt.Sprint(method, " ", path, " ", long)) }
+}
 func (n *node) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	n.asked = append(n.asked, a.GetVerb()+" "+a.GetResource()+"/"+a.GetName()+"/"+a.GetSubresource())
 	if n.granted == nil || n.granted[a.GetSubresource()] {
@@ -150,7 +154,7 @@ func testServer(t *testing.T, n *node) *Server {
 	s, err := New(Config{NodeName: "n1", Listener: l, Strangers: NewStrangers(), Certificate: cert, Authenticator: n, Authorizer: n, Pods: n, Streams: n,
 		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() (map[string]any, error) {
 			return map[string]any{"kubeletconfig": map[string]int{"maxPods": 110}}, nil
-		}, Stats: n, Checked: func(string, error) {}, Checkpoint: n.checkpoint,
+		}, Stats: n, Checked: func(string, error) {}, Request: n.request, Checkpoint: n.checkpoint,
 		Version: func() string { return "v1.37.1" }, Flags: map[string]string{"config": "/etc/bowline/config.yaml", "v": "2"},
 		ProbeMetrics: http.NotFoundHandler(), SLIMetrics: http.NotFoundHandler(),
 		Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
@@ -220,6 +224,31 @@ func TestAuthorizationTable(t *testing.T) {
 			if w := call(testServer(t, n), c.method, c.path); w.Code == http.StatusForbidden {
 				t.Errorf("%s %s with %s: 403", c.method, c.path, sub)
 			}
+		}
+	}
+}
+
+// TestRequestsAreCounted: each request counts once, whatever becomes of it, and callers cannot invent
+// label values.
+func TestRequestsAreCounted(t *testing.T) {
+	n := &node{pods: []*v1.Pod{webPod()}}
+	s := testServer(t, n)
+	for _, c := range []struct{ method, path, token, want string }{
+		{"GET", "/pods", "reader", "GET pods false"},
+		{"GET", "/pods/", "stranger", "GET pods false"},
+		{"HEAD", "/healthz/syncloop", "reader", "HEAD healthz false"},
+		{"GET", "/metrics", "reader", "GET metrics false"},
+		{"GET", "/metrics/cadvisor", "reader", "GET metrics/cadvisor false"},
+		{"POST", "/exec/shop/web/app", "reader", "POST exec true"},
+		{"POST", "/portForward/shop/web/u1", "reader", "POST portForward true"},
+		{"GET", "/stats/summary", "reader", "GET stats false"},
+		{"GET", "/metrics/invented", "reader", "GET other false"},
+		{"INVENTED", "/invented/path", "stranger", "other other false"},
+	} {
+		n.counted = nil
+		call(s, c.method, c.path, "Authorization", "Bearer "+c.token)
+		if len(n.counted) != 1 || n.counted[0] != c.want {
+			t.Errorf("%s %s is counted as %q, want %q", c.method, c.path, n.counted, c.want)
 		}
 	}
 }

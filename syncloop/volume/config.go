@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
@@ -74,6 +75,9 @@ type Config struct {
 	// Allocatable returns the node's allocatable resources. They stand in for limits in downward
 	// API fields; the memory is the size of a memory-backed volume without a smaller limit.
 	Allocatable func() v1.ResourceList
+	// Observe gets the plugin, the name and the outcome of each operation on a volume; it must not
+	// block. Nil: nothing observes them.
+	Observe func(plugin, operation string, took time.Duration, err error)
 	// TmpfsNoSwap reports whether the host's kernel supports the noswap option of tmpfs (see
 	// NoSwapSupported). Secrets are then never swapped out.
 	TmpfsNoSwap func() bool
@@ -136,9 +140,10 @@ type podState struct {
 
 // volumeState is what this process knows of one volume.
 type volumeState struct {
-	mount Mount
-	ready bool
-	bound bool // mount.HostPath is a mount point; a reboot of the host unmounts it
+	mount  Mount
+	plugin string // PluginName, set by Prepare
+	ready  bool
+	bound  bool // mount.HostPath is a mount point; a reboot of the host unmounts it
 	// hash is of the content that this process wrote last; written is set if there is one.
 	hash    [32]byte
 	written bool

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,7 +55,11 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) (map[string]Mount, err
 					faults[i] = failed(v.Name, err)
 				}
 			}()
+			known, began := vs.ready, time.Now()
 			err = m.setUp(ctx, p, v, vs, setUpState{mounted: mounted, fresh: ps.fresh})
+			if vs.plugin = PluginName(v); !known {
+				m.observe(vs.plugin, opMount, began, err)
+			}
 		})
 	}
 	wg.Wait()

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -34,7 +35,12 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 		return fmt.Errorf("release volumes of pod %s: %w", uid, err)
 	}
 	if exists {
-		if err := m.removePodDir(ctx, uid); err != nil {
+		began := time.Now()
+		err := m.removePodDir(ctx, uid)
+		for _, vs := range ps.volumes {
+			m.observe(vs.plugin, opUnmount, began, err)
+		}
+		if err != nil {
 			return fmt.Errorf("release volumes of pod %s: %w", uid, err)
 		}
 	}
