@@ -2,12 +2,14 @@ package node
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/kubeletmetrics"
 	"github.com/bowline-k8s/bowline/provider"
 )
@@ -60,10 +62,20 @@ func TestMetricsOfEachNode(t *testing.T) {
 		if !strings.Contains(got, "bowline_pod_worker_illegal_phase_edges_total 0") || !strings.Contains(got, "kubelet_started_user_namespaced_pods_total 0") {
 			t.Errorf("%s lacks series of its own: %q", node, got)
 		}
-		for _, prefix := range []string{"rest_client_", "process_", "go_"} {
+		for _, prefix := range []string{"process_", "go_"} {
 			if strings.Contains(got, "\n"+prefix) {
 				t.Errorf("%s shows %s* of the process", node, prefix)
 			}
+		}
+	}
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	answer, err := (&http.Client{Transport: all.of("one").client.Wrap(http.DefaultTransport)}).Get(server.URL)
+	testutil.Must(t, err)
+	answer.Body.Close()
+	for node, want := range map[string]int{"one": 1, "two": 0} {
+		if n := strings.Count(shown(node), "\nrest_client_requests_total{"); n != want {
+			t.Errorf("after a request of one, %s has %d series of requests, want %d", node, n, want)
 		}
 	}
 	if old != "v1.30.4" {

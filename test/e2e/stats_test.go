@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -249,6 +250,7 @@ func TestStats(t *testing.T) {
 		t.Errorf("with only_cpu_and_memory: %s", brief)
 	}
 	testCadvisor(t, ns, id, labels)
+	testNodeMetrics(t)
 
 	// A later scrape has later times.
 	until(t, "the times advance", func(ctx context.Context) error {
@@ -262,6 +264,45 @@ func TestStats(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// testNodeMetrics: /metrics has the series of the node that kubernetes-mixin's rules and dashboards
+// ask for.
+func testNodeMetrics(t *testing.T) {
+	families, err := scrape(t.Context(), "metrics")
+	testutil.Must(t, err)
+	for name, labels := range map[string][]string{
+		"kubelet_http_requests_total":      {"method=GET", "path=metrics/resource", "server_type=readwrite", "long_running=false"},
+		"kubelet_http_inflight_requests":   {"method=GET", "path=metrics", "server_type=readwrite", "long_running=false"},
+		"rest_client_requests_total":       {"code=200", "method=PATCH"},
+		"kubelet_running_pods":             nil,
+		"kubelet_node_name":                {"node=" + host},
+		"kubelet_runtime_operations_total": {"operation_type=run_podsandbox"},
+		"volume_manager_total_volumes":     {"plugin_name=kubernetes.io/empty-dir", "state=actual_state_of_world"},
+		"kubelet_running_containers":       {"container_state=running"},
+		"kubernetes_build_info":            nil,
+	} {
+		found := series(families, name, labels...)
+		if len(found) == 0 || value(found[0]) < 1 {
+			t.Errorf("%s with %v: %v", name, labels, found)
+		}
+	}
+	for name, labels := range map[string][]string{
+		"kubelet_http_requests_duration_seconds":      {"path=metrics/resource"},
+		"rest_client_request_duration_seconds":        {"verb=GET"},
+		"storage_operation_duration_seconds":          {"volume_plugin=kubernetes.io/empty-dir", "operation_name=volume_mount", "status=success"},
+		"kubelet_pod_worker_duration_seconds":         nil,
+		"kubelet_pod_start_duration_seconds":          nil,
+		"kubelet_cgroup_manager_duration_seconds":     nil,
+		"kubelet_pleg_relist_duration_seconds":        nil,
+		"kubelet_pleg_relist_interval_seconds":        nil,
+		"kubelet_runtime_operations_duration_seconds": {"operation_type=create_container"},
+	} {
+		found := series(families, name, labels...)
+		if len(found) == 0 || found[0].GetHistogram().GetSampleCount() == 0 {
+			t.Errorf("%s with %v: %v", name, labels, found)
+		}
+	}
 }
 
 func testCadvisor(t *testing.T, ns, id string, labels []string) {
@@ -340,6 +381,15 @@ func TestStatsWithoutTheLink(t *testing.T) {
 		t.Error("there is a summary of a host that does not answer")
 	}
 	wire.Restore()
+	until(t, "the node has events of its link", func(ctx context.Context) error {
+		for _, reason := range []string{"LinkDown", "LinkUp"} {
+			list, err := lab.Client.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + host + ",reason=" + reason})
+			if err != nil || len(list.Items) == 0 {
+				return fmt.Errorf("no %s: %v", reason, err)
+			}
+		}
+		return nil
+	})
 	testutil.Must(t, labtest.Until(t.Context(), time.Minute, "there are numbers again", func(ctx context.Context) error {
 		families, err := scrape(ctx, "metrics/resource")
 		if err == nil && len(families["node_cpu_usage_seconds_total"].GetMetric()) != 1 {
