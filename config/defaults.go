@@ -185,6 +185,9 @@ func (h *Host) Remote() bool { return strings.HasPrefix(h.Endpoint, "ssh://") }
 // Exposed reports whether the remote host's sshd listens for the node.
 func (h *Host) Exposed() bool { return h.Remote() && h.KubeletExposure == ExposureHost }
 
+// ImageSocketPath is the path of the image service's socket on the host; empty: it is at SocketPath.
+func (h *Host) ImageSocketPath() string { return strings.TrimPrefix(h.ImageServiceEndpoint, "unix://") }
+
 // SocketPath is the endpoint's path on the host.
 func (h *Host) SocketPath() string {
 	if u, err := endpoint.Parse(h.Endpoint); err == nil && h.Remote() {

@@ -72,6 +72,9 @@ type Host struct {
 	// ssh://user@host[:port]/path remotely; unix:///run/containerd/containerd.sock by default. Load
 	// makes it a URL.
 	Endpoint string `json:"endpoint,omitempty"`
+	// ImageServiceEndpoint is the socket of the CRI's image service, if that is not at Endpoint:
+	// unix:///path or a bare absolute path, on the same host.
+	ImageServiceEndpoint string `json:"imageServiceEndpoint,omitempty"`
 	// SSH is how to log in if Endpoint is ssh://.
 	SSH SSH `json:"ssh,omitempty"`
 	// LinkGrace is how long the link to a remote host may be down before its node becomes NotReady;

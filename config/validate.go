@@ -54,6 +54,9 @@ func addUnlessAbove(errs field.ErrorList, p *field.Path, more field.ErrorList) f
 
 func validateHost(p *field.Path, h *Host) field.ErrorList {
 	errs := validateEndpoint(p.Child("endpoint"), h.Endpoint)
+	if h.ImageServiceEndpoint != "" {
+		errs = append(errs, machinePath(p.Child("imageServiceEndpoint"), h.ImageSocketPath())...)
+	}
 	errs = append(errs, validateSSH(p, h)...)
 	if h.NodeName != "" {
 		errs = append(errs, messages(p.Child("nodeName"), h.NodeName, validation.IsDNS1123Subdomain(h.NodeName))...)

@@ -32,19 +32,25 @@ func Resolve(ctx context.Context, machine host.Host, cfg *config.Host) (*config.
 // ctx passes the fence, so does every later dial.
 func Runtime(ctx context.Context, cfg *config.Host, machine host.Host, hook host.Hook, dialled notify.Signal) (*cri.Client, error) {
 	passes := ownership.BypassesFence(ctx)
-	return cri.Connect(ctx, cri.Config{
+	dial := func(ctx context.Context, socket string) (net.Conn, error) {
+		if passes {
+			ctx = ownership.WithFenceBypass(ctx)
+		}
+		// A call that passed the fence may wait for this dial, so the fence must stop the dial too.
+		return machine.Dial(ctx, "unix", socket)
+	}
+	c := cri.Config{
 		Endpoint: cfg.Endpoint, Hook: hook, Budget: budget.From(ctx),
 		Dial: func(ctx context.Context) (net.Conn, error) {
-			if passes {
-				ctx = ownership.WithFenceBypass(ctx)
-			}
-			// A call that passed the fence may wait for this dial, so the fence must stop the dial
-			// too.
-			conn, err := machine.Dial(ctx, "unix", cfg.SocketPath())
+			conn, err := dial(ctx, cfg.SocketPath())
 			if err == nil {
 				dialled.Send()
 			}
 			return conn, err
 		},
-	})
+	}
+	if cfg.ImageServiceEndpoint != "" {
+		c.DialImages = func(ctx context.Context) (net.Conn, error) { return dial(ctx, cfg.ImageSocketPath()) }
+	}
+	return cri.Connect(ctx, c)
 }

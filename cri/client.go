@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -24,6 +25,8 @@ type Config struct {
 	// Dial opens a connection to the runtime's socket. It is called again after each loss of the
 	// connection.
 	Dial func(ctx context.Context) (net.Conn, error)
+	// DialImages opens a connection to the socket of the image service, if that is another one.
+	DialImages func(ctx context.Context) (net.Conn, error)
 	// Hook runs every call, labelled "cri/<Method>"; if nil, calls run directly.
 	Hook host.Hook
 	// Endpoint names the socket in error sentences; optional.
@@ -36,7 +39,8 @@ type Config struct {
 // errors are *Error.
 type Client struct {
 	config  Config
-	conn    *grpc.ClientConn
+	conn    *grpc.ClientConn // to the runtime service
+	image   *grpc.ClientConn // to the image service; often the same
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
 
@@ -50,11 +54,28 @@ type Client struct {
 // newClient prepares a client; it dials on the first call.
 func newClient(c Config) (*Client, error) {
 	client := &Client{config: c, turns: newTurns()}
-	conn, err := grpc.NewClient("passthrough:///cri",
+	var err error
+	if client.conn, err = client.connect(client.dial); err != nil {
+		return nil, err
+	}
+	client.image = client.conn
+	if c.DialImages != nil {
+		if client.image, err = client.connect(func(ctx context.Context, _ string) (net.Conn, error) { return c.DialImages(ctx) }); err != nil {
+			return nil, errors.Join(err, client.conn.Close())
+		}
+	}
+	client.runtime = runtimeapi.NewRuntimeServiceClient(client.conn)
+	client.images = runtimeapi.NewImageServiceClient(client.image)
+	return client, nil
+}
+
+// connect prepares the connection to one socket.
+func (c *Client) connect(dial func(ctx context.Context, _ string) (net.Conn, error)) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///cri",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(client.dial),
-		grpc.WithUnaryInterceptor(client.intercept),
-		grpc.WithStreamInterceptor(client.interceptStream),
+		grpc.WithContextDialer(dial),
+		grpc.WithUnaryInterceptor(c.intercept),
+		grpc.WithStreamInterceptor(c.interceptStream),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
@@ -69,18 +90,14 @@ func newClient(c Config) (*Client, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithNoProxy(),
 	)
-	if err != nil {
-		return nil, err
-	}
-	client.conn = conn
-	client.runtime = runtimeapi.NewRuntimeServiceClient(conn)
-	client.images = runtimeapi.NewImageServiceClient(conn)
-	return client, nil
 }
 
-// Close ends the connection and every event stream.
+// Close ends the connections and every event stream.
 func (c *Client) Close() error {
 	err := c.conn.Close()
+	if c.image != c.conn {
+		err = errors.Join(err, c.image.Close())
+	}
 	c.streams.Wait()
 	return err
 }

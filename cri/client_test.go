@@ -370,3 +370,23 @@ func TestUnsent(t *testing.T) {
 		t.Errorf("withheld by the hook: %v, transport %v, unsent %v", err, cri.IsTransport(err), cri.IsUnsent(err))
 	}
 }
+
+// TestImageServiceOfItsOwn: calls about images go to the image service's socket, and all others to
+// the runtime's.
+func TestImageServiceOfItsOwn(t *testing.T) {
+	runtime, images := fake.Run(t, fake.Config{}), fake.Run(t, fake.Config{})
+	c, err := cri.Connect(t.Context(), cri.Config{Dial: runtime.Dial, DialImages: images.Dial})
+	testutil.Must(t, err)
+	_, err = c.ListImages(t.Context())
+	testutil.Must(t, err)
+	_, err = c.ImageFsInfo(t.Context())
+	testutil.Must(t, err)
+	_, err = c.ListPodSandbox(t.Context(), nil)
+	testutil.Must(t, err)
+	for method, want := range map[string][2]int{"Version": {1, 0}, "ListImages": {0, 1}, "ImageFsInfo": {0, 1}, "ListPodSandbox": {1, 0}} {
+		if got := [2]int{runtime.Calls(method), images.Calls(method)}; got != want {
+			t.Errorf("%s was called %v times by runtime and image service, want %v", method, got, want)
+		}
+	}
+	testutil.Must(t, c.Close())
+}
