@@ -98,8 +98,8 @@ func (j *job) logFailure(log klog.Logger, err error, values ...any) {
 // recorded as an event, and turned into the outcome.
 func (j *job) run(ctx context.Context) plan.Outcome {
 	log := klog.FromContext(ctx)
-	log.V(2).Info("Beginning an operation", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "why", j.op.Reason)
-	out := plan.Outcome{Operation: j.op}
+	log.V(4).Info("Beginning an operation", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "why", j.op.Reason)
+	out, began := plan.Outcome{Operation: j.op}, time.Now()
 	var err error
 	switch j.op.Kind {
 	case plan.OpVolumes:
@@ -129,6 +129,12 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 	}
 	out.At = time.Now()
 	if err == nil {
+		level := 2
+		switch j.op.Kind {
+		case plan.OpStopSandbox, plan.OpRemoveContainer, plan.OpRemoveSandbox:
+			level = 3 // they follow from the others
+		}
+		log.V(level).Info("Finished an operation", "op", j.op.Kind, "container", j.op.Container, "why", j.op.Reason, "took", out.At.Sub(began).Round(time.Millisecond))
 		j.loop.cfg.Metrics.operation(j.pod, out, nil)
 		return out
 	}

@@ -53,7 +53,11 @@ func (l *Loop) certificates() <-chan types.UID {
 func (l *Loop) handle(ctx context.Context, change podconfig.Change) {
 	p := change.Pod
 	ref := pod.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
-	klog.FromContext(ctx).V(2).Info("Received a change of the pod", "op", change.Op, "source", change.Source,
+	level := 2
+	if change.Op == podconfig.Reconcile {
+		level = 4 // mostly the echo of our own statuses
+	}
+	klog.FromContext(ctx).V(level).Info("Received a change of the pod", "op", change.Op, "source", change.Source,
 		"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID)
 	now := time.Now()
 	switch change.Op {

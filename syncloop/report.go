@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/pod"
@@ -47,6 +48,9 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	})
 	l.cfg.Metrics.statuses(w.pod, &w.status, &out)
 	w.starting.reported(l.cfg.Metrics, now, w.pod, &out)
+	if ready := isReady(&out); ready != isReady(&w.status) {
+		klog.FromContext(ctx).V(2).Info("Changed pod readiness", "ready", ready, "phase", out.Phase)
+	}
 	w.status = out
 	w.pub.mu.Lock()
 	w.pub.status = &out
@@ -221,6 +225,11 @@ func (l *Loop) podIPs(p *v1.Pod, o pod.Observed) []string {
 		return s.IPs
 	}
 	return nil
+}
+
+// isReady reports whether a status has the condition Ready.
+func isReady(s *v1.PodStatus) bool {
+	return slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
 }
 
 // hashes returns the wanted spec hashes by container name.

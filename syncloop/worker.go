@@ -126,7 +126,7 @@ func (w *worker) turn(ctx context.Context) {
 	w.admit(&in)
 	p := plan.Decide(in)
 	if p.Phase != w.phase {
-		log.V(1).Info("Changed pod phase", "from", w.phase, "to", p.Phase, "reason", p.Reason)
+		log.V(3).Info("Changed pod phase", "from", w.phase, "to", p.Phase, "reason", p.Reason)
 	}
 	if p.Illegal != "" {
 		log.Error(nil, "Rejected an illegal phase transition", "edge", p.Illegal)

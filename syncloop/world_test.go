@@ -59,6 +59,8 @@ type world struct {
 	hook   host.Hook // of CRI calls; nil: none
 	policy admit.Policy
 	claims volume.Claims
+	// verbosity of the log.
+	verbosity int
 	// manifests is the directory of static pods; empty: the node has none.
 	manifests string
 	admitting *admit.Node // nil: the node takes every pod
@@ -362,7 +364,7 @@ func (w *world) up() {
 
 func (w *world) build() (*node, error) {
 	w.host.manifests = w.manifests
-	log := ktesting.NewLogger(w.t, ktesting.NewConfig(ktesting.Verbosity(0), ktesting.BufferLogs(true)))
+	log := ktesting.NewLogger(w.t, ktesting.NewConfig(ktesting.Verbosity(w.verbosity), ktesting.BufferLogs(true)))
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), log))
 	n := &node{cancel: cancel, log: log}
 	client, err := cri.Connect(ctx, cri.Config{Dial: w.rt.Dial, Hook: w.criHook})
