@@ -1,4 +1,4 @@
-# loop SHELL PATH: the far end of a Shell: one request after another from standard
+# loop SHELL PATH: the remote end of a Shell: one request after another from standard
 # input. It reads exactly the bytes that are its own, so that what follows stays
 # in the pipe: the shell's read takes one byte at a time, and dd with fullblock no
 # more than it should (busybox's head -c reads ahead).
