@@ -269,9 +269,9 @@ type NodeSettings struct {
 	// default.
 	NodeLeaseDurationSeconds int32 `json:"nodeLeaseDurationSeconds,omitempty"`
 
-	// KubeAPIQPS and KubeAPIBurst limit the node's requests to the API server, except its lease and
-	// its events: so many a second, and so many at once after a pause; 50 and 100 by default. A
-	// negative KubeAPIQPS means no limit.
+	// KubeAPIQPS and KubeAPIBurst limit the node's requests to the API server per second, and in a
+	// burst; 50 and 100 by default. Its lease and its events do not count. A KubeAPIQPS of -1 means
+	// no limit.
 	KubeAPIQPS   *int32 `json:"kubeAPIQPS,omitempty"`
 	KubeAPIBurst *int32 `json:"kubeAPIBurst,omitempty"`
 	// EventRecordQPS and EventBurst limit its events in the same way; 50 and 100 by default. 0 means
@@ -279,8 +279,8 @@ type NodeSettings struct {
 	EventRecordQPS *int32 `json:"eventRecordQPS,omitempty"`
 	EventBurst     *int32 `json:"eventBurst,omitempty"`
 
-	// RegistryPullQPS and RegistryBurst limit how many pulls of images begin; 5 a second and 10 at
-	// once by default. 0 means no limit. A pull beyond the limit waits; a kubelet's fails.
+	// RegistryPullQPS and RegistryBurst limit how many image pulls start per second, and in a burst;
+	// 5 and 10 by default. 0 means no limit. A pull beyond the limit waits; with a kubelet it fails.
 	RegistryPullQPS *int32 `json:"registryPullQPS,omitempty"`
 	RegistryBurst   *int32 `json:"registryBurst,omitempty"`
 	// SerializeImagePulls pulls one image at a time; false by default (the kubelet's is true).

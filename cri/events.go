@@ -23,10 +23,9 @@ const namespace = "k8s.io"
 // eventBuffer is how many events may be queued for a slow reader.
 const eventBuffer = 1024
 
-// Events are read at up to eventRate bytes a second, and eventBurst at once after a pause. An event
-// counts as at least eventCost bytes. What a runtime sends beyond that waits on its side: a flood of
-// events must not take the processors from other hosts. A node that starts all its pods at once stays
-// below the burst.
+// Events are read at up to eventRate bytes per second, with bursts of eventBurst. An event counts as
+// at least eventCost bytes. What a runtime sends beyond that waits on the host: a flood of events must
+// not take CPU time from other hosts. A node that starts all its pods at once stays below the burst.
 const (
 	eventRate  = 1 << 20
 	eventBurst = 8 << 20

@@ -33,7 +33,7 @@ type Config struct {
 	Events  Events  // nil: none are recorded
 	// MaxParallel bounds concurrent pulls; 0 is no limit, 1 is one after the other.
 	MaxParallel int
-	// PullQPS and PullBurst limit how many pulls begin, a second and at once; a pull beyond them
+	// PullQPS and PullBurst limit how many pulls start per second, and in a burst; a pull beyond them
 	// waits. If PullQPS is 0 there is no limit.
 	PullQPS, PullBurst int
 	// BackoffBase and BackoffMax are 10 s and 300 s by default.
