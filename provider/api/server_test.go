@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,6 +49,8 @@ type node struct {
 
 	granted map[string]bool // subresources that "reader" may use; nil: all
 	asked   []string
+
+	mu      sync.Mutex
 	counted []string
 }
 
@@ -126,7 +129,11 @@ func (n *node) AuthenticateRequest(r *http.Request) (*authenticator.Response, bo
 	return nil, false, nil
 }
 func (n *node) request(method, path string, long bool) func() {
-	return func() { n.counted = append(n.counted, fmt.Sprint(method, " ", path, " ", long)) }
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.counted = append(n.counted, fmt.Sprint(method, " ", path, " ", long))
+	}
 }
 func (n *node) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	n.asked = append(n.asked, a.GetVerb()+" "+a.GetResource()+"/"+a.GetName()+"/"+a.GetSubresource())
