@@ -10,7 +10,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/bowline
-	@. hack/build-lib.sh && CGO_ENABLED=0 build . ./cmd/bowline bin/bowline -buildvcs=false -ldflags '$(LDFLAGS)'
+	@. hack/build-lib.sh && CGO_ENABLED=0 build . ./cmd/bowline bin/bowline -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 
 image: ## bin/image: an OCI image from scratch for amd64 and arm64, without Docker (PUSH=registry/name:tag pushes it)
 	go -C hack/image run . -root $(CURDIR) -out $(CURDIR)/bin/image -version '$(VERSION)' $(if $(PUSH),-push '$(PUSH)')

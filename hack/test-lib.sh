@@ -6,6 +6,10 @@
 #   ran  NAME TESTS
 #   skip NAME TEST REASON
 
+# As hack/build-lab.sh builds, so that the two compile a module once, and each checkout uses what
+# another has compiled.
+export GOFLAGS="${GOFLAGS:+$GOFLAGS }-trimpath"
+
 # begin_record: uses the record of the calling script, or makes one whose table is printed by
 # end_record.
 begin_record() {

@@ -4,6 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 modules=(. hack/image lab lab/kube lab/containerd lab/coredns lab/helm lab/runc lab/conformance provider/vktest/http)
+# As the tests are compiled (hack/test-lib.sh).
+export GOFLAGS="${GOFLAGS:+$GOFLAGS }-trimpath"
 step() { printf '\033[1m== %s\033[0m\n' "$*"; }
 
 # run_tests NAMES PACKAGE: runs the tests of these names (A|B), each of which must exist: go test
