@@ -195,8 +195,22 @@ others() {
   step helm helm
 }
 
+# starts_slowly reports whether the machine starts fewer than 350 programs a second. Three lanes have
+# up to five labs. On such a machine their containerds exceed time limits of their own, which no test
+# can change, so two lanes run at a time.
+starts_slowly() {
+  local start=${EPOCHREALTIME/[.,]/} i
+  for ((i = 0; i < 200; i++)); do /bin/true; done
+  ((${EPOCHREALTIME/[.,]/} - start > 200 * 1000000 / 350))
+}
+mostly_waiting() { parallel; others; }
+
 step lab hack/test-lab.sh
-beside serial parallel others
+if starts_slowly; then
+  beside serial mostly_waiting
+else
+  beside serial parallel others
+fi
 step chaos chaos
 if [ $failed != 0 ]; then
   printf '\n%s\nFAIL\n' "$(cat "$failures")"

@@ -4,8 +4,8 @@
 #
 #   hack/test.sh [--full] [unit|race|machine]...     all three by default
 #
-# Without --full, the suite over SSH and the kill matrix run a part, which a seed chooses:
-# BOWLINE_TEST_SEED repeats it.
+# Without --full, the suite over SSH, the kill matrix and the tests of host/ssh run a part, which a
+# seed chooses: BOWLINE_TEST_SEED repeats it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack=$PWD/hack
@@ -41,6 +41,8 @@ unit() {
 }
 
 race() {
+  step "race: packages with goroutines, under the race detector"
+  [ -z "${BOWLINE_TEST_SEED:-}" ] || echo "BOWLINE_TEST_SEED=$BOWLINE_TEST_SEED chooses one of three suites of host/ssh; make test-full runs all of them."
   local packages
   packages=$(go list ./... | grep -vE "$alone") || return 1
   # The detector is written in C; gcc links its programs.
@@ -52,10 +54,9 @@ race() {
     fi
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev || return 1
   fi
-  step "race: packages with goroutines, under the race detector"
   # host/ssh runs real sshds, and may take longer than go test's ten minutes.
   # shellcheck disable=SC2086
-  CGO_ENABLED=1 gotest race -race -timeout 25m $packages
+  CGO_ENABLED=1 gotest race -race -timeout 45m $packages
 }
 
 build() {

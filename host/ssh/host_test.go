@@ -2,6 +2,8 @@ package ssh_test
 
 import (
 	"context"
+	"hash/fnv"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -45,19 +47,39 @@ func suite(t *testing.T, config func() ssh.Config) {
 	hosttest.Run(t, func(t *testing.T) host.Host { return open(t, config()) }, filepath.Join(t.TempDir(), "host"))
 }
 
+// chosen skips all but one of the three suites that follow if BOWLINE_TEST_SEED is set: each takes
+// minutes on a slow machine. Without a seed, and in make test-full, all of them run.
+func chosen(t *testing.T, suite uint32) {
+	t.Helper()
+	seed := os.Getenv("BOWLINE_TEST_SEED")
+	if seed == "" {
+		return
+	}
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, seed)
+	if h.Sum32()%3 != suite {
+		t.Skip("not the suite that BOWLINE_TEST_SEED=" + seed + " chooses")
+	}
+}
+
+// TestSuite runs the suite with /bin/sh.
 func TestSuite(t *testing.T) { suite(t, func() ssh.Config { return ssh.Config{} }) }
 
+// TestSuiteBash runs the suite with bash.
 func TestSuiteBash(t *testing.T) {
+	chosen(t, 0)
 	suite(t, func() ssh.Config { return ssh.Config{Shell: "/bin/bash"} })
 }
 
 // TestSuiteWithoutSFTP runs the suite with ranged reads by commands.
 func TestSuiteWithoutSFTP(t *testing.T) {
+	chosen(t, 1)
 	suite(t, func() ssh.Config { return ssh.Config{Transport: &shtest.Transport{NoSFTP: true}} })
 }
 
 // TestSuiteBusybox runs the suite with busybox's sh, and its applets first in PATH.
 func TestSuiteBusybox(t *testing.T) {
+	chosen(t, 2)
 	dir, sh := shtest.Busybox(t)
 	if dir == "" {
 		t.Skip("there is no busybox on this machine")
