@@ -12,7 +12,7 @@ import (
 )
 
 // TestParts: a test of test/e2e that calls neither serial nor parallel would run in both parts of
-// the suite.
+// the suite. One that calls onlyLocal after them may be left out on both kinds of hosts.
 func TestParts(t *testing.T) {
 	files, err := filepath.Glob("test/e2e/*_test.go")
 	testutil.Must(t, err)
@@ -26,16 +26,20 @@ func TestParts(t *testing.T) {
 				continue
 			}
 			tests++
-			says := false
+			says, late := false, false
 			ast.Inspect(f.Body, func(n ast.Node) bool {
 				if call, ok := n.(*ast.CallExpr); ok {
 					id, ok := call.Fun.(*ast.Ident)
 					says = says || ok && (id.Name == "serial" || id.Name == "parallel")
+					late = late || ok && id.Name == "onlyLocal" && says
 				}
 				return true
 			})
 			if !says {
 				t.Errorf("%s in %s calls neither serial nor parallel", f.Name.Name, path)
+			}
+			if late {
+				t.Errorf("%s in %s calls onlyLocal after serial or parallel", f.Name.Name, path)
 			}
 		}
 	}

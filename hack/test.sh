@@ -4,8 +4,8 @@
 #
 #   hack/test.sh [--full] [unit|race|machine]...     all three by default
 #
-# Without --full, the suite over SSH, the kill matrix and the tests of host/ssh run a part, which a
-# seed chooses: BOWLINE_TEST_SEED repeats it.
+# Without --full, a seed chooses which tests of the suite run locally and which over SSH, and a part of
+# the kill matrix and of the tests of host/ssh. BOWLINE_TEST_SEED repeats the choice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack=$PWD/hack

@@ -52,9 +52,7 @@ subjects: [{kind: ServiceAccount, name: example-bowline, namespace: machines}]
 // that the account may impersonate, it can get neither a client certificate nor a mirror pod; it
 // can get a serving certificate, and other nodes are not affected.
 func TestNodeAdmission(t *testing.T) {
-	if remote {
-		t.Skip("it has no machine")
-	}
+	onlyLocal(t, "it has no machine")
 	parallel(t)
 	p := newPooled(t, "host1")
 	data := testutil.ReadFile(t, "../../charts/testdata/example.yaml")

@@ -75,9 +75,7 @@ hosts:
 
 // The configuration takes effect on the node, the pod and the endpoint.
 func TestConfigurationTakesEffect(t *testing.T) {
-	if remote {
-		t.Skip("the configuration is the same for a remote host")
-	}
+	onlyLocal(t, "the configuration is the same for a remote host")
 	parallel(t)
 	ctx := t.Context()
 	own := ownLab(t, 1)

@@ -21,9 +21,7 @@ import (
 // TestHostAdd: "host add" alone makes a machine a node, with a key made for it and the restrictions
 // of the key's line; the commands show it; and "host remove" removes it.
 func TestHostAdd(t *testing.T) {
-	if remote {
-		t.Skip("its host is always remote")
-	}
+	onlyLocal(t, "its host is always remote")
 	parallel(t)
 	p := newPooled(t, "host1")
 	define(t, p.lab)

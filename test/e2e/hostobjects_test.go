@@ -26,9 +26,7 @@ import (
 // it again, drained, and then detached. The account has the rights of docs/hosts.md, and no others.
 // A host of the configuration file is never affected.
 func TestHostObjects(t *testing.T) {
-	if remote {
-		t.Skip("its hosts are always remote")
-	}
+	onlyLocal(t, "its hosts are always remote")
 	parallel(t)
 	p := newPooled(t, "host1", "host2")
 	define(t, p.lab)

@@ -107,9 +107,7 @@ var badHosts = []struct{ host, old, by, want string }{
 // TestHostSchema: the API server itself refuses a wrong Host, with a message that says what to do;
 // and kubectl shows the important fields.
 func TestHostSchema(t *testing.T) {
-	if remote {
-		t.Skip("the same API server")
-	}
+	onlyLocal(t, "the same API server")
 	parallel(t)
 	define(t, lab)
 	for _, good := range []string{goodHost, localHost} {

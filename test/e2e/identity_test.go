@@ -245,10 +245,8 @@ func nearItsEnd(t *testing.T, file string) {
 // A credential that may only request a certificate makes the node. The certificate is kept, lets
 // the next process run without the credential, and is renewed.
 func TestBootstrap(t *testing.T) {
+	onlyLocal(t, "certificates are of this process, wherever the machine is")
 	serial(t)
-	if remote {
-		t.Skip("certificates are of this process, wherever the machine is")
-	}
 	ns := namespace(t)
 	renewsItself(t, ns+"-renewal")
 	bootstrap := account(t, ns, "bootstrap", mayAsk, nodeClient)
@@ -306,10 +304,8 @@ func TestBootstrap(t *testing.T) {
 // An account that may approve makes its node's certificates itself, including the serving
 // certificate, which the API server verifies.
 func TestCSR(t *testing.T) {
+	onlyLocal(t, "certificates are of this process, wherever the machine is")
 	serial(t)
-	if remote {
-		t.Skip("certificates are of this process, wherever the machine is")
-	}
 	ns := namespace(t)
 	maker := account(t, ns, "maker", mayAsk,
 		rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/approval"}, Verbs: []string{"update"}},

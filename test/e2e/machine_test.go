@@ -38,9 +38,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: editor}]
 // nothing of the node, and the Host reports it; the pods stay where they are. A user who may change
 // the status admits it, with the command in the message.
 func TestAnotherMachine(t *testing.T) {
-	if remote {
-		t.Skip("its hosts are always remote")
-	}
+	onlyLocal(t, "its hosts are always remote")
 	parallel(t)
 	p := newPooled(t, "host1", "host2")
 	define(t, p.lab)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,23 +38,39 @@ var remote = os.Getenv("BOWLINE_E2E_HOST") == "ssh"
 // by default it runs both.
 var part = os.Getenv("BOWLINE_E2E_PART")
 
-// seed chooses, over SSH, half of the suite; without a seed, all tests run.
+// seed chooses for each test whether it runs locally or over SSH; without a seed, it runs on both.
 var seed = os.Getenv("BOWLINE_TEST_SEED")
 
-// chosen skips a test that the seed leaves out. The local suite runs all tests always.
+// full also runs, over SSH, the tests that do not depend on the link.
+var full = os.Getenv("BOWLINE_E2E_FULL") != ""
+
+// local has the names of the tests that run locally only.
+var local sync.Map
+
+// onlyLocal is called before serial or parallel by a test that has nothing to do over SSH, and says
+// why.
+func onlyLocal(t *testing.T, why string) {
+	t.Helper()
+	if remote {
+		t.Skip(why)
+	}
+	local.Store(t.Name(), nil)
+}
+
+// chosen skips a test that the seed has run on the other kind of host.
 func chosen(t *testing.T) {
 	t.Helper()
-	if !remote || seed == "" {
+	if _, always := local.Load(t.Name()); always || seed == "" {
 		return
 	}
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, seed+" "+t.Name())
-	if h.Sum32()>>31 == 1 {
-		t.Skip("not in the part of the suite over SSH that BOWLINE_TEST_SEED=" + seed + " chooses")
+	if here := h.Sum32()>>31 == 0; here != remote {
+		t.Skip("BOWLINE_TEST_SEED=" + seed + " chooses the other kind of host for it")
 	}
 }
 
-// serial is called first by a test that needs the lab's node for itself: it stops Bowline, breaks
+// serial is called by a test that needs the lab's node for itself: it stops Bowline, breaks
 // its link or counts everything on the machine.
 func serial(t *testing.T) {
 	t.Helper()
@@ -84,8 +101,8 @@ func onlyRemote(t *testing.T) {
 }
 
 // labs bounds the concurrent labs of tests with their own lab: each has a control plane and takes
-// about 16 of the 128 inotify instances that Linux gives a user.
-var labs = make(chan struct{}, 2)
+// about 16 of the 128 inotify instances that Linux gives a user. BOWLINE_E2E_LABS=1 allows one.
+var labs = make(chan struct{}, map[string]int{"1": 1, "": 2}[os.Getenv("BOWLINE_E2E_LABS")])
 
 // ownLab starts a lab for this test alone. The lab ends with the test.
 func ownLab(t *testing.T, hosts int, flags ...string) *labtest.Lab {

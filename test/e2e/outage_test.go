@@ -103,10 +103,10 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 // restarted by their policy, and the statuses catch up. A new Bowline process that starts meanwhile
 // runs static pods, and ends nothing.
 func TestAPIServerAway(t *testing.T) {
-	serial(t)
-	if remote && os.Getenv("BOWLINE_E2E_FULL") == "" {
-		t.Skip("the API server is away from Bowline, not from the machine; BOWLINE_E2E_FULL=1 runs it")
+	if !full {
+		onlyLocal(t, "the API server is away from Bowline, not from the machine; BOWLINE_E2E_FULL=1 runs it")
 	}
+	serial(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "steady", dir, 5)

@@ -276,10 +276,10 @@ func (c canary) remove(t *testing.T) {
 // A kubelet's pods on the runtime are refused, unless the configuration allows foreign pods; and
 // nothing of theirs is touched, whatever we do.
 func TestForeignPods(t *testing.T) {
-	serial(t)
-	if remote && os.Getenv("BOWLINE_E2E_FULL") == "" {
-		t.Skip("whose pods the runtime has is asked of the runtime, over SSH as here; BOWLINE_E2E_FULL=1 runs it")
+	if !full {
+		onlyLocal(t, "whose pods the runtime has is asked of the runtime, over SSH as here; BOWLINE_E2E_FULL=1 runs it")
 	}
+	serial(t)
 	ns := namespace(t)
 	withoutBowline(t, func() {
 		c := newCanary(t)

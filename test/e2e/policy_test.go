@@ -43,10 +43,8 @@ func configured(t *testing.T, change func(yaml string) string, f func(), extra .
 // Under the machine owner's policy, a pod outside the policy fails with the reason and is never
 // started; one inside runs, and so do the pods from before.
 func TestPolicy(t *testing.T) {
+	onlyLocal(t, "a pod is admitted before the host is asked for anything")
 	serial(t)
-	if remote {
-		t.Skip("a pod is admitted before the host is asked for anything")
-	}
 	ns := namespace(t)
 	pod := func(name, more, container string) {
 		create(t, ns, brief(name, more+"\n  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], "+container+"}]"))

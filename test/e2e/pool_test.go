@@ -136,9 +136,7 @@ func (p *pooled) instance(host string) string {
 // is changed while it is dead, comes back, goes, and comes again; the other host's driver, node and
 // pods are never affected.
 func TestOneProcessManyHosts(t *testing.T) {
-	if remote {
-		t.Skip("its hosts are always remote")
-	}
+	onlyLocal(t, "its hosts are always remote")
 	parallel(t)
 	const room, other = 110, 13
 	p := newPooled(t, "host1", "host2")

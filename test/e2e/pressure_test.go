@@ -119,8 +119,8 @@ func (s *strained) event(object, reason, words string) {
 // short of memory and of PIDs. The right pods are evicted, in order, with the kubelet's reasons,
 // and the node reports its pressure.
 func TestPressure(t *testing.T) {
-	if remote && os.Getenv("BOWLINE_E2E_FULL") == "" {
-		t.Skip("the suite of host.Meters measures pressure on both kinds of hosts; BOWLINE_E2E_FULL=1 runs this test too")
+	if !full {
+		onlyLocal(t, "the suite of host.Meters measures pressure on both kinds of hosts; BOWLINE_E2E_FULL=1 runs this test too")
 	}
 	parallel(t)
 	ctx := t.Context()

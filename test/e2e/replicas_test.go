@@ -26,9 +26,7 @@ import (
 // pods are never affected, and the recorder in front of each runtime shows that no two processes
 // change a machine in turns. The account has the rights of docs/hosts.md, and no others.
 func TestReplicas(t *testing.T) {
-	if remote {
-		t.Skip("its hosts are always remote")
-	}
+	onlyLocal(t, "its hosts are always remote")
 	parallel(t)
 	const (
 		socket = "/run/recorded.sock"

@@ -48,7 +48,12 @@ func TestLogRotation(t *testing.T) {
 		}
 		followed <- out.Stdout
 	}()
-	contains(t, "before any rotation", logs(t, ns, "talks"), "to-stderr\n")
+	until(t, "the log before any rotation has the line of standard error", func(context.Context) error {
+		if got := logs(t, ns, "talks"); !strings.Contains(got, "to-stderr\n") {
+			return fmt.Errorf("it is %.100q", got)
+		}
+		return nil
+	})
 	dir := filepath.Join(lab.Host(host).Root, "var/log/pods", ns+"_talks_*/main")
 	files := func(pattern string, want int) {
 		t.Helper()

@@ -21,9 +21,7 @@ import (
 // exist, and their volumes follow changes. Each strategy has its own node; the API server's log
 // shows that neither node watched any.
 func TestStrategiesWithoutWatch(t *testing.T) {
-	if remote {
-		t.Skip("requests to the API server are the same for a remote host")
-	}
+	onlyLocal(t, "requests to the API server are the same for a remote host")
 	parallel(t)
 	ctx := t.Context()
 	own := ownLab(t, 2, "--audit")
