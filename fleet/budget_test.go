@@ -47,7 +47,7 @@ func TestADriverEndsWithItsBudget(t *testing.T) {
 			}
 		})
 	}
-	budgets.keep(map[string]pool.State{})
+	budgets.keep(func(string) bool { return true })
 	w := httptest.NewRecorder()
 	node.ProcessMetrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if strings.Contains(w.Body.String(), "box-Items") {
@@ -74,7 +74,7 @@ func TestADriverWithinItsBudget(t *testing.T) {
 
 func TestReportOfAQuarantine(t *testing.T) {
 	cfg := &config.Host{Name: "box", HostObject: "box"}
-	d := &Drivers{byName: map[string]*driver{}}
+	d := newDrivers(1)
 	d.begin(cfg)
 	until := time.Now().Add(time.Minute)
 	r, ok := d.report("box", pool.State{Phase: pool.Quarantined, Err: errors.New("budget"), NextTry: until})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"runtime"
@@ -27,6 +28,7 @@ import (
 	"github.com/bowline-k8s/bowline/hosts/replica"
 	"github.com/bowline-k8s/bowline/kubeclient"
 	"github.com/bowline-k8s/bowline/node"
+	"github.com/bowline-k8s/bowline/nodelogs"
 	"github.com/bowline-k8s/bowline/pool"
 	"github.com/bowline-k8s/bowline/provider/api"
 	"github.com/bowline-k8s/bowline/release"
@@ -101,14 +103,18 @@ type Drivers struct {
 	strangers *api.Strangers        // callers of the nodes without an authorized request
 	// Flags are the flags of the process, which each node shows at /flagz.
 	Flags map[string]string
+	// Logs has the newest log lines of the process, for the log queries of each node.
+	Logs *nodelogs.Own
 
-	mu     sync.Mutex
-	byName map[string]*driver
+	mu      sync.Mutex
+	byName  map[string]*driver
+	metrics map[string]*node.Metrics // of each host's node, for each driver of the host in turn
 }
 
 type driver struct {
-	cfg  *config.Host
-	node atomic.Pointer[node.Node] // nil: there is none yet, or none any more
+	cfg   *config.Host
+	ended bool                      // guarded by Drivers.mu
+	node  atomic.Pointer[node.Node] // nil: there is none yet, or none any more
 }
 
 // A host is opening from when it is connected until its node serves. If a hundred hosts open at once
@@ -124,13 +130,13 @@ const (
 func NewDrivers() *Drivers { return newDrivers(openingsPerCPU * runtime.GOMAXPROCS(0)) }
 
 func newDrivers(openings int) *Drivers {
-	return &Drivers{byName: map[string]*driver{}, openings: startlimiter.New(openings, openingLease), strangers: api.NewStrangers()}
+	return &Drivers{byName: map[string]*driver{}, metrics: map[string]*node.Metrics{}, Logs: nodelogs.NewOwn(io.Discard, os.Getpid()), openings: startlimiter.New(openings, openingLease), strangers: api.NewStrangers()}
 }
 
 // Manage runs the driver of one host, and tracks it.
 func (d *Drivers) Manage(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 	this := d.begin(cfg)
-	defer this.node.Store(nil)
+	defer d.end(this)
 	n := d.config(cfg, hook)
 	n.Serving = func(n *node.Node) { this.node.Store(n) }
 	return withinBudget(ctx, cfg.Name, limitsOf(cfg.MaxPods), func(ctx context.Context) error { return node.Run(ctx, n) })
@@ -138,7 +144,7 @@ func (d *Drivers) Manage(ctx context.Context, cfg *config.Host, hook host.Hook) 
 
 // config returns what the driver of a host needs, with what it shares with those of other hosts.
 func (d *Drivers) config(cfg *config.Host, hook host.Hook) node.Config {
-	n := node.Config{Host: cfg, Hook: hook, Openings: d.openings, Strangers: d.strangers, Flags: d.Flags}
+	n := node.Config{Host: cfg, Hook: hook, Openings: d.openings, Strangers: d.strangers, Metrics: d.metricsOf(cfg.Name), Logs: d.Logs, Flags: d.Flags}
 	if cfg.HostObject != "" {
 		n.Recognize = func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, cfg.HostObject, m) }
 	}
@@ -151,6 +157,23 @@ func (d *Drivers) begin(cfg *config.Host) *driver {
 	defer d.mu.Unlock()
 	d.byName[cfg.Name] = this
 	return this
+}
+
+// metricsOf returns the metrics of the node of a host.
+func (d *Drivers) metricsOf(host string) *node.Metrics {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.metrics[host] == nil {
+		d.metrics[host] = node.NewMetrics()
+	}
+	return d.metrics[host]
+}
+
+func (d *Drivers) end(this *driver) {
+	this.node.Store(nil)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	this.ended = true
 }
 
 // serving returns the nodes that serve, by the names of their hosts.
@@ -184,11 +207,32 @@ func (d *Drivers) report(name string, state pool.State) (hosts.Report, bool) {
 	return r, true
 }
 
-// keep drops the drivers of all hosts that the pool no longer has.
+// Follow forgets each host that the pool no longer has, until ctx ends.
+func (d *Drivers) Follow(ctx context.Context, hosts *pool.Pool) {
+	for {
+		changed := hosts.Changed()
+		d.keep(hosts.States())
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// keep drops what is kept of all hosts that the pool no longer has. A driver may have started after
+// states were read.
 func (d *Drivers) keep(states map[string]pool.State) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	maps.DeleteFunc(d.byName, func(name string, _ *driver) bool { _, ok := states[name]; return !ok })
+	gone := func(host string) bool {
+		_, ok := states[host]
+		return !ok && (d.byName[host] == nil || d.byName[host].ended)
+	}
+	budgets.keep(gone)
+	d.Logs.Forget(gone)
+	maps.DeleteFunc(d.metrics, func(host string, _ *node.Metrics) bool { return gone(host) })
+	maps.DeleteFunc(d.byName, func(host string, _ *driver) bool { return gone(host) })
 }
 
 // reportPeriod is how often to poll what raises no event: links, pods.
@@ -294,8 +338,6 @@ func (o *HostObjects) reportDrivers(ctx context.Context) {
 	for {
 		changed := o.pool.Changed()
 		states := o.pool.States()
-		o.drivers.keep(states)
-		budgets.keep(states)
 		for name, state := range states {
 			if r, ok := o.drivers.report(name, state); ok {
 				o.source.Report(name, r)

@@ -28,6 +28,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/internal/testutil"
+	"github.com/bowline-k8s/bowline/nodelogs"
 	"github.com/bowline-k8s/bowline/pool"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
@@ -65,7 +66,7 @@ func TestJoined(t *testing.T) {
 // TestReportWithoutNode: before the node is built, and if it could not be, the report has the
 // pool's state.
 func TestReportWithoutNode(t *testing.T) {
-	d := &Drivers{byName: map[string]*driver{}}
+	d := newDrivers(1)
 	if _, ok := d.report("box", pool.State{}); ok {
 		t.Error("a host that was not begun is reported")
 	}
@@ -77,10 +78,31 @@ func TestReportWithoutNode(t *testing.T) {
 	if r, ok := d.report("box", pool.State{Phase: pool.Failed, Err: failed}); !ok || r.Config != cfg || r.Err != failed || r.NodeName != "" {
 		t.Errorf("it is %+v", r)
 	}
-	d.keep(map[string]pool.State{"other": {}})
-	if _, ok := d.report("box", pool.State{}); ok {
-		t.Error("a host that the pool has not is reported")
+	d.begin(&config.Host{Name: "starting"})
+	d.keep(nil)
+	if _, ok := d.report("starting", pool.State{}); !ok {
+		t.Error("a host whose driver has just started was forgotten")
 	}
+	if err := d.Manage(t.Context(), cfg, nil); err == nil {
+		t.Fatal("a machine without a pinned key was managed")
+	}
+	fmt.Fprintln(d.Logs, `Began host="box"`)
+	before := d.metricsOf("box")
+	d.keep(map[string]pool.State{"box": {}})
+	if _, ok := d.report("box", pool.State{}); !ok || d.metricsOf("box") != before || !strings.Contains(logsOf(t, d, "box"), "Began") {
+		t.Error("a host that the pool has was forgotten")
+	}
+	d.keep(map[string]pool.State{"other": {}})
+	if _, ok := d.report("box", pool.State{}); ok || d.metricsOf("box") == before || strings.Contains(logsOf(t, d, "box"), "Began") {
+		t.Error("a host that the pool no longer has was not forgotten")
+	}
+}
+
+func logsOf(t *testing.T, d *Drivers, host string) string {
+	t.Helper()
+	var b strings.Builder
+	testutil.Must(t, d.Logs.Print(t.Context(), &b, host, "n1", nodelogs.Options{}))
+	return b.String()
 }
 
 // TestReleaseOfAnother: deleting a Host does not empty the host of another cluster's node, or of

@@ -9,7 +9,6 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/bowline-k8s/bowline/host/budget"
-	"github.com/bowline-k8s/bowline/pool"
 )
 
 // hostBudgets collects the budget accounts of this process's hosts as metrics.
@@ -49,11 +48,11 @@ func (b *hostBudgets) exceeded(name string, err error) {
 	}
 }
 
-// keep drops all hosts that the pool no longer has.
-func (b *hostBudgets) keep(states map[string]pool.State) {
+// keep drops the hosts that are gone.
+func (b *hostBudgets) keep(gone func(host string) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	maps.DeleteFunc(b.byHost, func(name string, _ *hostBudget) bool { _, ok := states[name]; return !ok })
+	maps.DeleteFunc(b.byHost, func(host string, _ *hostBudget) bool { return gone(host) })
 }
 
 var (

@@ -34,7 +34,8 @@ func TestNewerPodsAreLeft(t *testing.T) {
 	}
 	cfg := clustertest.HostWith(clustertest.Kubeconfig(t, api.URL, api.Certificate(), nil, nil))
 	cfg.Name, cfg.NodeName, cfg.HostObject, cfg.Endpoint, cfg.RootDirectory, cfg.FailSwapOn = "box", "n1", "box", "unix://"+rt.Socket, root, new(bool)
-	d := &Drivers{byName: map[string]*driver{}, recognize: func(context.Context, string, v1alpha1.MachineStatus) error { return nil }}
+	d := newDrivers(1)
+	d.recognize = func(context.Context, string, v1alpha1.MachineStatus) error { return nil }
 	client := kubernetesfake.NewClientset(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", UID: "u1"}})
 	for what, err := range map[string]error{
 		"managed":  d.Manage(t.Context(), cfg, nil),

@@ -102,13 +102,14 @@ func TestQuarantineFromTheStart(t *testing.T) {
 			cfg := clustertest.HostWith(clustertest.Kubeconfig(t, api.URL, api.Certificate(), nil, nil))
 			cfg.Name, cfg.NodeName, cfg.HostObject = "box", "box", "box"
 			cfg.Endpoint, cfg.RootDirectory = "unix://"+honest.Socket, t.TempDir()
-			d := &Drivers{byName: map[string]*driver{}, recognize: func(ctx context.Context, _ string, _ v1alpha1.MachineStatus) error {
+			d := newDrivers(1)
+			d.recognize = func(ctx context.Context, _ string, _ v1alpha1.MachineStatus) error {
 				if c.panics {
 					panic("found")
 				}
 				// Like a reader that finds too much in the host's facts.
 				return budget.From(ctx).Exceed(budget.LineBytes, "a line of the machine's facts")
-			}}
+			}
 			cfg.FailSwapOn = new(bool)
 			if c.liar {
 				cfg.Endpoint = "unix://" + l.Addr().String()

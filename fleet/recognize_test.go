@@ -48,13 +48,14 @@ func TestOtherMachineGetsNothing(t *testing.T) {
 			}
 			other := &hosts.OtherMachineError{Host: "box"}
 			var asked []v1alpha1.MachineStatus
-			d := &Drivers{byName: map[string]*driver{}, recognize: func(_ context.Context, name string, m v1alpha1.MachineStatus) error {
+			d := newDrivers(1)
+			d.recognize = func(_ context.Context, name string, m v1alpha1.MachineStatus) error {
 				if name != "box" {
 					t.Errorf("asked about %q", name)
 				}
 				asked = append(asked, m)
 				return other
-			}}
+			}
 			if err := d.Manage(t.Context(), cfg, nil); !errors.Is(err, other) {
 				t.Fatalf("it ended with: %v", err)
 			}

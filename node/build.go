@@ -107,7 +107,7 @@ func (n *Node) buildVolumes(context.Context) (err error) {
 		},
 		Trust:       trustBundles{n.cluster.Client.CertificatesV1()},
 		Allocatable: func() v1.ResourceList { return n.node.Allocatable() },
-		Observe:     seriesOf.of(n.name).stored,
+		Observe:     n.metrics.stored,
 		TmpfsNoSwap: func() bool { return volume.NoSwapSupported(n.seen.load().facts.KernelVersion) },
 	})
 	return err
@@ -138,7 +138,7 @@ func (n *Node) buildImages(context.Context) error {
 func (n *Node) buildProber(context.Context) (err error) {
 	n.parts.prober, err = prober.New(prober.Config{
 		Exec: n.runtime, Dialer: n.host, Event: podEvents{n.recorder}.Event,
-		Late: n.host.Late, DialSlack: n.host.DialSlack(), Metrics: seriesOf.of(n.name).probes,
+		Late: n.host.Late, DialSlack: n.host.DialSlack(), Metrics: n.metrics.probes,
 	})
 	return err
 }
@@ -159,7 +159,7 @@ func (n *Node) buildPLEG(ctx context.Context) (err error) {
 		IsNotFound: cri.IsNotFound, IsTransport: cri.IsTransport, Hints: hints(n.runtime),
 		// Each GC sweep lists through the PLEG as well. A relist of its own is needed only if no
 		// sweep comes.
-		RelistWithEvents: gc.Period + 10*time.Second, Relisted: seriesOf.of(n.name).relisted,
+		RelistWithEvents: gc.Period + 10*time.Second, Relisted: n.metrics.relisted,
 	})
 	return err
 }
@@ -181,7 +181,7 @@ func (n *Node) buildNode(ctx context.Context) error {
 	}
 	n.api = podconfig.NewAPI(n.sources, pods.Lister(), pods.HasSynced)
 	kubelet := provider.ReportedVersion(n.cluster.GitVersion)
-	seriesOf.of(n.name).reports(kubelet)
+	n.metrics.reports(kubelet)
 	n.node, err = provider.New(provider.Config{
 		Client: n.cluster.Client, LeaseClient: leases, Recorder: n.recorder,
 		Pods: pods, Source: n.api, Loop: loop, Held: loop, Server: server,
@@ -211,7 +211,7 @@ func (n *Node) observeNode(node *v1.Node) {
 	n.static.see(node)
 	n.identity.See(node)
 	if provider.CheckOwn(node) == nil {
-		seriesOf.of(n.name).see(node)
+		n.metrics.see(node)
 	}
 	n.endQuarantine(node)
 }
@@ -229,7 +229,7 @@ func (n *Node) buildLoop(context.Context) (err error) {
 		Resync: n.cfg.SyncFrequency.Duration, MaxRestartPeriod: n.cfg.CrashLoopBackOff.MaxContainerRestartPeriod.Duration, RuntimeChanged: n.runtimeChanged,
 		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
 		Node: func() admit.Node { return n.admissionNode(n.node.Current()) }, Reread: n.reread,
-		UserNamespaces: n.userNamespaces, RecursiveReadOnly: n.recursiveReadOnly, Metrics: seriesOf.of(n.name).loop,
+		UserNamespaces: n.userNamespaces, RecursiveReadOnly: n.recursiveReadOnly, Metrics: n.metrics.loop,
 	})
 	return err
 }

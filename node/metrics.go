@@ -18,7 +18,6 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_requests_total, as on a kubelet
 
-	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/kubeletmetrics"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop"
@@ -31,8 +30,8 @@ import (
 // time.
 func ProcessMetrics() http.Handler { return legacyregistry.Handler() }
 
-// nodeMetrics are the metrics of one node.
-type nodeMetrics struct {
+// Metrics are the metrics of one node.
+type Metrics struct {
 	registry   metrics.KubeRegistry
 	build      *metrics.GaugeVec
 	loop       syncloop.Metrics
@@ -53,35 +52,13 @@ type nodeMetrics struct {
 	kubelet string // the version in build
 }
 
-// nodesMetrics has the metrics of each node that this process runs or has run, by node name.
-// Counters continue when a host's driver starts again.
-type nodesMetrics struct {
-	mu     sync.Mutex
-	byNode map[string]*nodeMetrics
-}
-
-var seriesOf nodesMetrics
-
-func (all *nodesMetrics) of(node string) *nodeMetrics {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	m := all.byNode[node]
-	if m == nil {
-		m = newNodeMetrics()
-		if all.byNode == nil {
-			all.byNode = map[string]*nodeMetrics{}
-		}
-		all.byNode[node] = m
-	}
-	return m
-}
-
-func newNodeMetrics() *nodeMetrics {
+// NewMetrics returns the metrics of a node, all of them zero.
+func NewMetrics() *Metrics {
 	r, probes := metrics.NewKubeRegistry(), metrics.NewKubeRegistry()
 	histogram := func(name, help string) *metrics.Histogram {
 		return metrics.NewHistogram(&metrics.HistogramOpts{Subsystem: "kubelet", Name: name, Help: help, Buckets: metrics.DefBuckets, StabilityLevel: metrics.ALPHA})
 	}
-	m := &nodeMetrics{
+	m := &Metrics{
 		registry: r, loop: syncloop.NewMetrics(r), operations: kubeletmetrics.NewOperations(r), requests: kubeletmetrics.NewRequests(r), client: kubeletmetrics.NewClient(r),
 		probesRegistry: probes, probes: prober.NewMetrics(probes), health: kubeletmetrics.NewHealthchecks(),
 		relist:   histogram("pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."),
@@ -102,7 +79,7 @@ func newNodeMetrics() *nodeMetrics {
 
 // reports sets kubernetes_build_info to what the node reports in nodeInfo.kubeletVersion: alerts
 // compare it with the version of the API server.
-func (m *nodeMetrics) reports(kubelet string) {
+func (m *Metrics) reports(kubelet string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if kubelet == m.kubelet {
@@ -118,7 +95,7 @@ func (m *nodeMetrics) reports(kubelet string) {
 }
 
 // version returns the version that the node reports.
-func (m *nodeMetrics) version() string {
+func (m *Metrics) version() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.kubelet
@@ -126,7 +103,7 @@ func (m *nodeMetrics) version() string {
 
 // see handles a new version of the Node object. The node reports the API server's version as its
 // own, and the API server may be met after the node is built, or be upgraded.
-func (m *nodeMetrics) see(node *v1.Node) {
+func (m *Metrics) see(node *v1.Node) {
 	if kubelet := node.Status.NodeInfo.KubeletVersion; kubelet != "" {
 		m.reports(kubelet)
 	}
@@ -134,7 +111,7 @@ func (m *nodeMetrics) see(node *v1.Node) {
 
 // relisted observes a relist. One that waited for the link is no relist of the runtime; pleg does not
 // report it.
-func (m *nodeMetrics) relisted(took, interval time.Duration) {
+func (m *Metrics) relisted(took, interval time.Duration) {
 	m.relist.Observe(took.Seconds())
 	if interval > 0 {
 		m.interval.Observe(interval.Seconds())
@@ -142,7 +119,7 @@ func (m *nodeMetrics) relisted(took, interval time.Duration) {
 }
 
 // stored observes an operation on a pod's volume.
-func (m *nodeMetrics) stored(plugin, operation string, took time.Duration, err error) {
+func (m *Metrics) stored(plugin, operation string, took time.Duration, err error) {
 	status := "success"
 	if err != nil {
 		status = "fail-unknown"
@@ -150,10 +127,10 @@ func (m *nodeMetrics) stored(plugin, operation string, took time.Duration, err e
 	m.storage.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
 }
 
-func (m *nodeMetrics) evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }
+func (m *Metrics) evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }
 
 // handler serves the metrics, with those that are read from the node's state at the time of the request.
-func (m *nodeMetrics) handler(state func(context.Context) kubeletmetrics.State) http.Handler {
+func (m *Metrics) handler(state func(context.Context) kubeletmetrics.State) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		all := prometheus.Gatherers{m.registry, state(r.Context()).Registry()}
 		metrics.HandlerFor(all, metrics.HandlerOpts{}).ServeHTTP(w, r)
@@ -161,18 +138,8 @@ func (m *nodeMetrics) handler(state func(context.Context) kubeletmetrics.State) 
 }
 
 // probeHandler serves the metrics of the probes.
-func (m *nodeMetrics) probeHandler() http.Handler {
+func (m *Metrics) probeHandler() http.Handler {
 	return metrics.HandlerFor(m.probesRegistry, metrics.HandlerOpts{})
-}
-
-// counted counts the calls of next for the node whose host this is, as soon as the node has a name.
-func (n *Node) counted(next host.Hook) host.Hook {
-	return func(ctx context.Context, label string, call func(context.Context) error) error {
-		if o := n.operations.Load(); o != nil {
-			return o.Hook(next).Do(ctx, label, call)
-		}
-		return next.Do(ctx, label, call)
-	}
 }
 
 // metricsState returns what the node has now.

@@ -19,7 +19,7 @@ func noState(context.Context) kubeletmetrics.State { return kubeletmetrics.State
 // TestBuildInfoFollowsTheNode: an API server that is met late, or upgraded, changes the version
 // that the node reports, and the metric with it.
 func TestBuildInfoFollowsTheNode(t *testing.T) {
-	m := newNodeMetrics()
+	m := NewMetrics()
 	m.reports(provider.ReportedVersion("")) // the API server has not been met
 	node := &v1.Node{}
 	for _, server := range []string{"v1.30.4", "v1.31.0"} {
@@ -43,17 +43,17 @@ func TestBuildInfoFollowsTheNode(t *testing.T) {
 // TestMetricsOfEachNode: each of two nodes of a process shows its own metrics, and not those of the
 // process; the version is the one that the node reports.
 func TestMetricsOfEachNode(t *testing.T) {
-	var all nodesMetrics
+	all := map[string]*Metrics{"one": NewMetrics(), "two": NewMetrics()}
 	shown := func(node string) string {
 		w := httptest.NewRecorder()
-		all.of(node).handler(noState).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		all[node].handler(noState).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		return w.Body.String()
 	}
 	old := provider.ReportedVersion("v1.30.4")
-	all.of("one").reports(old)
+	all["one"].reports(old)
 	own := provider.ReportedVersion("")
-	all.of("two").reports(own)
-	all.of("two").reports(own) // its driver starts again
+	all["two"].reports(own)
+	all["two"].reports(own) // its driver starts again
 	for node, version := range map[string]string{"one": old, "two": own} {
 		got := shown(node)
 		if strings.Count(got, "kubernetes_build_info{") != 1 || !strings.Contains(got, `git_version="`+version+`"`) {
@@ -70,7 +70,7 @@ func TestMetricsOfEachNode(t *testing.T) {
 	}
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	answer, err := (&http.Client{Transport: all.of("one").client.Wrap(http.DefaultTransport)}).Get(server.URL)
+	answer, err := (&http.Client{Transport: all["one"].client.Wrap(http.DefaultTransport)}).Get(server.URL)
 	testutil.Must(t, err)
 	answer.Body.Close()
 	for node, want := range map[string]int{"one": 1, "two": 0} {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -27,8 +26,8 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/kubeclient"
-	"github.com/bowline-k8s/bowline/kubeletmetrics"
 	"github.com/bowline-k8s/bowline/nodecert"
+	"github.com/bowline-k8s/bowline/nodelogs"
 	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/ownership"
 	"github.com/bowline-k8s/bowline/procmem"
@@ -61,6 +60,11 @@ type Config struct {
 	// Strangers bounds the unauthenticated callers of the nodes' APIs, for all hosts of the process
 	// together.
 	Strangers *api.Strangers
+	// Metrics are the metrics of the node. They are passed again when the driver starts again, so that
+	// counters continue.
+	Metrics *Metrics
+	// Logs has the newest log lines of the process, for node log queries.
+	Logs *nodelogs.Own
 	// Serving gets the node when it is about to serve. It may be nil.
 	Serving func(*Node)
 }
@@ -73,12 +77,12 @@ func Run(ctx context.Context, cfg Config) error {
 	defer func() { q.show(ctx, nil, false) }()
 	defer budget.From(ctx).Recover("the driver")
 	n := newNode(cfg.Host)
-	n.flags, n.strangers = cfg.Flags, cfg.Strangers
+	n.flags, n.strangers, n.metrics, n.logs = cfg.Flags, cfg.Strangers, cfg.Metrics, cfg.Logs
 	var err error
 	if n.programs, err = credentialPrograms(n.cfg); err != nil {
 		return err
 	}
-	if n.host, err = connect.Open(ctx, n.cfg, traced(ctx, n.counted(cfg.Hook))); err != nil {
+	if n.host, err = connect.Open(ctx, n.cfg, traced(ctx, n.metrics.operations.Hook(cfg.Hook))); err != nil {
 		return err
 	}
 	defer n.host.Close()
@@ -92,8 +96,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	q.nodeName = n.name
-	n.operations.Store(seriesOf.of(n.name).operations)
-	if n.cluster, err = cluster.Connect(ctx, n.cfg, n.name, cluster.OwnedAs(n.host, n.cfg, n.name), seriesOf.of(n.name).client.Wrap); err != nil {
+	if n.cluster, err = cluster.Connect(ctx, n.cfg, n.name, cluster.OwnedAs(n.host, n.cfg, n.name), n.metrics.client.Wrap); err != nil {
 		return err
 	}
 	defer n.cluster.Close()
@@ -209,15 +212,15 @@ type Node struct {
 	flags map[string]string // of the process
 	// strangers bounds unauthenticated callers, for all nodes of the process.
 	strangers *api.Strangers
+	metrics   *Metrics
+	logs      *nodelogs.Own // of the process
 	name      string
-	// operations counts the calls to the host, once the node has a name.
-	operations atomic.Pointer[kubeletmetrics.Operations]
-	host       *connect.Host
-	cluster    *cluster.Connection
-	runtime    *cri.Client
-	held       *ownership.Holder
-	stamp      string // of the claim; the same at each claim
-	ready      *readiness.Reporter
+	host      *connect.Host
+	cluster   *cluster.Connection
+	runtime   *cri.Client
+	held      *ownership.Holder
+	stamp     string // of the claim; the same at each claim
+	ready     *readiness.Reporter
 	// programs are the image credential providers.
 	programs []credentialprovider.Program
 

@@ -57,7 +57,7 @@ func (n *Node) buildPressure(ctx context.Context) (err error) {
 	n.parts.eviction, err = eviction.New(eviction.Config{
 		Host: n.host, Runtime: n.runtime, Pods: evictionPods{n}, Event: n.node.RecordEvent, Condition: n.node.SetPressure,
 		Measured: func(ctx context.Context, m host.Measured) { watcher.Saw(ctx, m.OOMKills) }, PodsCgroup: n.podsCgroup,
-		Evicted: seriesOf.of(n.name).evicted,
+		Evicted: n.metrics.evicted,
 		// In the kubelet's order, because containers that have ended keep their images in use.
 		Reclaim: func(ctx context.Context) error {
 			return errors.Join(n.parts.sweeper.RemoveFinished(ctx), n.parts.imageGC.RemoveUnused(ctx))

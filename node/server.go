@@ -51,11 +51,11 @@ func (n *Node) server(ctx context.Context, loop *loopHooks) (*api.Server, error)
 		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.Streams, n.cfg.StreamingConnectionIdleTimeout.Duration}, Logs: n.readLog,
 		SyncLoop: func() error { return n.loop.Healthy() },
 		Configz:  func() (map[string]any, error) { return configz(n.cfg) },
-		Metrics:  seriesOf.of(n.name).handler(n.metricsState), ProbeMetrics: seriesOf.of(n.name).probeHandler(),
-		SLIMetrics: seriesOf.of(n.name).health, Checked: seriesOf.of(n.name).health.Observe,
-		Request: seriesOf.of(n.name).requests.Begin,
+		Metrics:  n.metrics.handler(n.metricsState), ProbeMetrics: n.metrics.probeHandler(),
+		SLIMetrics: n.metrics.health, Checked: n.metrics.health.Observe,
+		Request: n.metrics.requests.Begin,
 		Stats:   n.stats, SystemLogs: n.systemLogs(),
-		Version: func() string { return seriesOf.of(n.name).version() }, Flags: n.flags, Checkpoint: n.checkpoint,
+		Version: func() string { return n.metrics.version() }, Flags: n.flags, Checkpoint: n.checkpoint,
 	})
 }
 
@@ -138,7 +138,9 @@ func (n *Node) systemLogs() http.Handler {
 	}
 	return &nodelogs.Handler{
 		Host: n.host, Dir: "/var/log", Prefix: "/logs/", Query: *n.cfg.EnableSystemLogQuery,
-		Own: func(w io.Writer, o nodelogs.Options) error { return nodelogs.Process.Print(w, n.cfg.Name, n.name, o) },
+		Own: func(ctx context.Context, w io.Writer, o nodelogs.Options) error {
+			return n.logs.Print(ctx, w, n.cfg.Name, n.name, o)
+		},
 	}
 }
 
@@ -150,7 +152,7 @@ func (n *Node) checkpoint(ctx context.Context, p *v1.Pod, container, id string, 
 		return "", err
 	}
 	at := path.Join(dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", p.Name, p.Namespace, container, time.Now().UTC().Format(time.RFC3339)))
-	return at, n.runtime.CheckpointContainer(ctx, id, at, time.Duration(timeout)*time.Second)
+	return at, n.runtime.CheckpointContainer(ctx, id, at, time.Duration(min(timeout, int64(time.Hour/time.Second)))*time.Second)
 }
 
 func (n *Node) readLog(ctx context.Context, path string, opts *v1.PodLogOptions,

@@ -16,6 +16,8 @@ import (
 
 // files are the files below a directory of the host, for http.FileServer. Links are followed as far as
 // they stay inside of the directory: a pod may have it mounted, and must not make other files readable.
+// A pod that may write there and swaps a directory for a link between two calls can still lead out, as
+// it can on a kubelet, which follows every link.
 type files struct {
 	ctx context.Context
 	h   *Handler

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +33,7 @@ type Handler struct {
 	// Dir is the directory of logs on the host.
 	Dir, Prefix string
 	// Own prints the node's own lines.
-	Own func(w io.Writer, o Options) error
+	Own func(ctx context.Context, w io.Writer, o Options) error
 	// Query allows queries; a request is otherwise for a file, as for a kubelet without enableSystemLogQuery.
 	Query bool
 }
@@ -99,7 +100,7 @@ func (h *Handler) print(ctx context.Context, w io.Writer, q *Query) error {
 		}
 	}
 	if own {
-		if err := h.Own(w, q.Options); err != nil {
+		if err := h.Own(ctx, w, q.Options); err != nil {
 			return err
 		}
 	}
@@ -135,7 +136,9 @@ func (h *Handler) units(ctx context.Context) string {
 
 // stream copies what a program prints.
 func (h *Handler) stream(ctx context.Context, w io.Writer, args []string) error {
-	p, err := h.Host.Start(ctx, args...)
+	// journalctl does not read its standard input, so it does not notice that the caller has gone.
+	limit := strconv.Itoa(int(queryTimeout / time.Second))
+	p, err := h.Host.Start(ctx, append([]string{"timeout", "-s", "KILL", limit}, args...)...)
 	if err != nil {
 		return err
 	}

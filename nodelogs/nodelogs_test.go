@@ -21,33 +21,37 @@ import (
 
 func TestParse(t *testing.T) {
 	for query, want := range map[string]string{
-		"":                                        "none",
-		"other=1":                                 "none",
-		"query=kubelet":                           "",
-		"query=kubelet&query=foo":                 "",
-		"query=/foo.log":                          "",
-		`query=foo\bar.log`:                       "",
-		"query=kubelet&tailLines=0":               "",
-		"query=kubelet&boot=-1&pattern=a.*b":      "",
-		"query":                                   "bad",
-		"query=+++":                               "bad",
-		"query=kubelet&sinceTime=yesterday":       "bad",
-		"query=kubelet&untilTime=1":               "bad",
-		"query=kubelet&tailLines=x":               "bad",
-		"query=kubelet&boot=x":                    "bad",
-		"tailLines=5":                             "refused",
-		"query=kubelet&query=/foo.log":            "refused",
-		"query=/a&query=/b":                       "refused",
-		"query=/foo.log&tailLines=5":              "refused",
-		"query=kubelet&boot=1":                    "refused",
-		"query=kubelet&tailLines=-1":              "refused",
-		"query=kubelet&tailLines=100001":          "refused",
-		"query=kubelet&pattern=(":                 "refused",
-		"query=a;rm":                              "refused",
-		"query=a%3Brm":                            "refused",
-		"query=--file%3Dx%20y":                    "refused",
-		"query=a&query=b&query=c&query=d&query=e": "refused",
-		"query=" + strings.Repeat("a", 257):       "refused",
+		"":                                         "none",
+		"other=1":                                  "none",
+		"query=kubelet":                            "",
+		"query=kubelet&query=foo":                  "",
+		"query=/foo.log":                           "",
+		`query=foo\bar.log`:                        "",
+		"query=kubelet&tailLines=0":                "",
+		"query=kubelet&boot=-1&pattern=a.*b":       "",
+		"query":                                    "bad",
+		"query=+++":                                "bad",
+		"query=kubelet&sinceTime=yesterday":        "bad",
+		"query=kubelet&untilTime=1":                "bad",
+		"query=kubelet&tailLines=x":                "bad",
+		"query=kubelet&boot=x":                     "bad",
+		"tailLines=5":                              "refused",
+		"query=kubelet&query=/foo.log":             "refused",
+		"query=/a&query=/b":                        "refused",
+		"query=/foo.log&tailLines=5":               "refused",
+		"query=kubelet&boot=1":                     "refused",
+		"query=kubelet&tailLines=-1":               "refused",
+		"query=kubelet&tailLines=100001":           "refused",
+		"query=kubelet&pattern=(":                  "refused",
+		"query=kubelet&pattern=(.?){1000}{10}":     "refused",
+		"query=kubelet&pattern=(.?){1000}(.?){99}": "refused",
+		"query=foo&pattern=(.?){1000}(.?){99}":     "",
+		"query=kubelet&pattern=" + strings.Repeat("a", 257): "refused",
+		"query=a;rm":           "refused",
+		"query=a%3Brm":         "refused",
+		"query=--file%3Dx%20y": "refused",
+		"query=a&query=b&query=c&query=d&query=e":                               "refused",
+		"query=" + strings.Repeat("a", 257):                                     "refused",
 		"query=a&sinceTime=2026-01-02T00:00:00Z&untilTime=2026-01-01T00:00:00Z": "refused",
 		"query=a&sinceTime=2026-01-01T00:00:00Z&untilTime=2026-01-02T00:00:00Z": "",
 	} {
@@ -106,7 +110,7 @@ func FuzzParse(f *testing.F) {
 func printed(t *testing.T, o *Own, options Options) string {
 	t.Helper()
 	var b bytes.Buffer
-	testutil.Must(t, o.Print(&b, "box", "node1", options))
+	testutil.Must(t, o.Print(t.Context(), &b, "box", "node1", options))
 	return b.String()
 }
 
@@ -147,11 +151,63 @@ func TestOwn(t *testing.T) {
 				t.Errorf("%s: %q", what, got)
 			}
 		}
-		o.Forget("box")
+		o.Forget(func(host string) bool { return host == "box" })
 		if got := printed(t, o, Options{}); strings.Contains(got, "box") {
 			t.Errorf("after it was forgotten: %q", got)
 		}
 	})
+}
+
+// TestOwnRecords: the lines of a record with values of several lines are those of its host, which klog
+// writes last.
+func TestOwnRecords(t *testing.T) {
+	o := NewOwn(io.Discard, 1)
+	io.WriteString(o, "I1 \"Began\" host=\"other\"\n")
+	io.WriteString(o, "E1 \"Failed\" err=<\n\tfirst host=\"forged\"\n\n\tlast\n > host=\"box\" pod=<\n\tname\n >\n\tits stack\n")
+	io.WriteString(o, "E2 \"Failed\" err=<\n\twithout its end\n")
+	io.WriteString(o, "I2 \"Ended\"\n")
+	for host, want := range map[string]string{
+		"box":    "\"Failed\" err=<|\tfirst host=\"forged\"||\tlast| > host=\"box\" pod=<|\tname| >|\tits stack",
+		"other":  "\"Began\" host=\"other\"",
+		"forged": "",
+	} {
+		var got []string
+		if l := o.hosts[host]; l != nil {
+			for _, line := range l.all {
+				got = append(got, line.text)
+			}
+		}
+		if text := strings.Join(got, "|"); !strings.HasSuffix(text, want) || (want == "") != (text == "") {
+			t.Errorf("%s: %q, want %q", host, text, want)
+		}
+	}
+	if l := o.hosts[""]; len(l.all) != 3 {
+		t.Errorf("of no host: %d lines", len(l.all))
+	}
+}
+
+// TestOwnEndsWithItsCaller: a caller who has gone costs no more matching.
+func TestOwnEndsWithItsCaller(t *testing.T) {
+	o := NewOwn(io.Discard, 1)
+	io.WriteString(o, "one\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := o.Print(ctx, io.Discard, "box", "n1", Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("it is %v", err)
+	}
+}
+
+// TestOwnOfEmptyLines: lines cost memory without text as well.
+func TestOwnOfEmptyLines(t *testing.T) {
+	o := NewOwn(io.Discard, 1)
+	for range 200 {
+		io.WriteString(o, "E \"Failed\" err=<\n"+strings.Repeat("\n", 2000)+" > host=\"box\"\n")
+	}
+	for host, l := range o.hosts {
+		if len(l.all) > keep/lineCost || l.size > keep {
+			t.Errorf("%q has %d lines, %d bytes", host, len(l.all), l.size)
+		}
+	}
 }
 
 // TestOwnIsBounded: neither lines nor a line without an end grow for ever.
@@ -237,7 +293,7 @@ func TestHandler(t *testing.T) {
 		"/var/log/containers": "dir", "/var/log/containers/a.log": "-> /var/log/pods/0.log", "/var/log/relative": "-> app/app.log", "/var/log/dirlink": "-> app",
 		"/var/log/evil": "-> /etc/shadow", "/var/log/evildir": "-> ../../etc", "/etc/shadow": "secret", "/var/log/loop": "-> loop", "/etc": "dir", "/var/log/sibling": "-> /var/logs/x", "/var/logs/x": "secret",
 	}}
-	h := &Handler{Host: b, Dir: "/var/log", Prefix: "/logs/", Query: true, Own: func(w io.Writer, o Options) error {
+	h := &Handler{Host: b, Dir: "/var/log", Prefix: "/logs/", Query: true, Own: func(_ context.Context, w io.Writer, o Options) error {
 		_, err := io.WriteString(w, "own line\n")
 		return err
 	}}
@@ -282,7 +338,7 @@ func TestHandler(t *testing.T) {
 			t.Errorf("%s: %d %q, want %d %q", c.path, w.Code, w.Body, c.code, c.want)
 		}
 	}
-	if len(b.ran) != 1 || b.ran[0] != "journalctl --utc --no-pager --output=short-precise --pager-end --lines=3 --unit=sshd" {
+	if len(b.ran) != 1 || b.ran[0] != "timeout -s KILL 30 journalctl --utc --no-pager --output=short-precise --pager-end --lines=3 --unit=sshd" {
 		t.Errorf("ran %q", b.ran)
 	}
 	h.Query = false

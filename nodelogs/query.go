@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,8 +30,11 @@ type Options struct {
 }
 
 const (
-	maxServices  = 4
-	maxService   = 256
+	maxServices = 4
+	maxService  = 256
+	// maxPattern and maxProgram bound what matching 128 KiB of lines costs.
+	maxPattern   = 256
+	maxProgram   = 2000
 	maxTailLines = 100_000
 )
 
@@ -133,8 +137,28 @@ func (q *Query) check() error {
 	case q.TailLines != nil && (*q.TailLines < 0 || *q.TailLines > maxTailLines):
 		return fmt.Errorf("tailLines: must be between 0 and %d", maxTailLines)
 	}
-	if _, err := syntax.Parse(q.Pattern, syntax.Perl); err != nil {
+	parsed, err := syntax.Parse(q.Pattern, syntax.Perl)
+	if err != nil {
 		return fmt.Errorf("pattern: %w", err)
+	}
+	if slices.ContainsFunc(q.Services, isOwn) {
+		return cheap(q.Pattern, parsed)
+	}
+	return nil
+}
+
+// cheap refuses a pattern that would take this process long to match: the journal of a host is matched
+// there, but the lines of this process here.
+func cheap(pattern string, parsed *syntax.Regexp) error {
+	if len(pattern) > maxPattern {
+		return fmt.Errorf("pattern: at most %d characters for the lines of %s", maxPattern, ownServices)
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return fmt.Errorf("pattern: %w", err)
+	}
+	if len(program.Inst) > maxProgram {
+		return errors.New("pattern: it repeats too much")
 	}
 	return nil
 }

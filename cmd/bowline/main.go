@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -55,8 +56,10 @@ fail, with nothing on standard error, when the report on standard output says wh
 		Version:       version.Version,
 	}
 	root.Flags().Bool("version", false, "print the version") // without a shorthand: -v is the verbosity
-	logFlags(root)
-	root.AddCommand(runCommand(), configureCommand(), whyCommand(), topCommand(), hostCommand(), joinCommand(), labCommand(findLab), versionCommand())
+	// The newest lines about each host are kept for its node.
+	logs := nodelogs.NewOwn(os.Stderr, os.Getpid())
+	logFlags(root, logs)
+	root.AddCommand(runCommand(logs), configureCommand(), whyCommand(), topCommand(), hostCommand(), joinCommand(), labCommand(findLab), versionCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd("completion") // before usable walks the tree
@@ -66,8 +69,8 @@ fail, with nothing on standard error, when the report on standard output says wh
 }
 
 // logFlags adds the log flags of a Kubernetes component. Those that only tune its output streams are
-// hidden.
-func logFlags(root *cobra.Command) {
+// hidden. The log goes to out.
+func logFlags(root *cobra.Command, out io.Writer) {
 	logging := logsapi.NewLoggingConfiguration()
 	flags := root.PersistentFlags()
 	logsapi.AddFlags(logging, flags)
@@ -76,8 +79,7 @@ func logFlags(root *cobra.Command) {
 	flags.Lookup("logging-format").Usage = "the format of the log: text or json"
 	flags.Lookup("vmodule").Usage = "the verbosity by source file, PATTERN=N,... (text format only)"
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
-		// All of it goes to standard error, and the newest lines about each host are kept for its node.
-		streams := &logsapi.LoggingOptions{ErrorStream: nodelogs.Process, InfoStream: nodelogs.Process}
+		streams := &logsapi.LoggingOptions{ErrorStream: out, InfoStream: out}
 		if err := logsapi.ValidateAndApplyWithOptions(logging, streams, nil); err != nil {
 			return wrongUsage(c, "log flags: %v", err)
 		}

@@ -14,11 +14,13 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/faultinject"
 	"github.com/bowline-k8s/bowline/fleet"
+	"github.com/bowline-k8s/bowline/nodelogs"
 	"github.com/bowline-k8s/bowline/pool"
 	"github.com/bowline-k8s/bowline/procmem"
 )
 
-func runCommand() *cobra.Command {
+// runCommand returns the command run. logs has the log lines of the process.
+func runCommand(logs *nodelogs.Own) *cobra.Command {
 	var file, healthAddress string
 	var profiling bool
 	c := &cobra.Command{
@@ -59,7 +61,7 @@ this node before, and runs its static pods meanwhile.`,
 			// cfg is the configuration at startup; not everything in it is applied again later.
 			var cfg *config.BowlineConfiguration
 			all, known := &fleet.Sources{}, fleet.NewDrivers()
-			known.Flags = map[string]string{}
+			known.Flags, known.Logs = map[string]string{}, logs
 			c.Flags().VisitAll(func(f *pflag.Flag) { known.Flags[f.Name] = f.Value.String() })
 			configuration, err := fleet.OpenConfig(file, func(c *config.BowlineConfiguration) {
 				if cfg == nil {
@@ -78,7 +80,10 @@ this node before, and runs its static pods meanwhile.`,
 			fleet.ObserveHosts(hosts, known)
 			all.Begin(hosts.Set)
 			ready := func() error { return nil } // the file has been read
-			sources := []func(context.Context) error{func(ctx context.Context) error { configuration.Watch(ctx, reload); return nil }}
+			sources := []func(context.Context) error{
+				func(ctx context.Context) error { configuration.Watch(ctx, reload); return nil },
+				func(ctx context.Context) error { known.Follow(ctx, hosts); return nil },
+			}
 			left := make(chan struct{})
 			if cfg.HostObjects != nil {
 				objects, err := fleet.OpenHostObjects(cfg.HostObjects, all, known, hosts)

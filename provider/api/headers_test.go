@@ -132,9 +132,9 @@ func TestHTTP2IsBounded(t *testing.T) {
 	testutil.Must(t, framer.WriteSettings())
 	frame, err := framer.ReadFrame()
 	testutil.Must(t, err)
-	told := frame.(*http2.SettingsFrame)
+	settings := frame.(*http2.SettingsFrame)
 	for id, want := range map[http2.SettingID]uint32{http2.SettingMaxConcurrentStreams: 16, http2.SettingMaxFrameSize: 16 << 10, http2.SettingInitialWindowSize: 64 << 10} {
-		if got, ok := told.Value(id); !ok || got != want {
+		if got, ok := settings.Value(id); !ok || got != want {
 			t.Errorf("%s is %d, want %d", id, got, want)
 		}
 	}
