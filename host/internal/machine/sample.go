@@ -59,14 +59,22 @@ func (f SampleFile) Of(content string) (string, bool) {
 		}
 		return strings.Join(out, " "), true
 	case Bare:
-		return strings.ReplaceAll(names.ReplaceAllString(content, ""), "\n", ";"), true
+		return joined(names.ReplaceAllString(content, "")), true
 	case LineCount:
 		if content == "" {
 			return "0", true
 		}
 		return strconv.Itoa(strings.Count(content, "\n") + 1), true
 	}
-	return strings.ReplaceAll(content, "\n", ";"), true
+	return joined(content), true
+}
+
+// joined has the first lines of content in one line of at most maxDigest bytes.
+func joined(content string) string {
+	if len(content) > maxDigest {
+		content = content[:max(strings.LastIndexByte(content[:maxDigest+1], '\n'), 0)]
+	}
+	return strings.ReplaceAll(content, "\n", ";")
 }
 
 var names = regexp.MustCompile(`[a-z0-9.]+=`)
@@ -259,8 +267,11 @@ func SampleBase(h Hierarchies) string {
 
 // Limits on data that a pod or a host can inflate. Sample omits entries beyond them.
 const (
+	// maxDigest is less than the budget of a line: a host with a thousand disks is not hostile. It has
+	// room for maxDevices devices.
+	maxDigest     = 48 << 10
 	maxDevices    = 256      // of a cgroup
-	maxIO         = 64 << 10 // devices of all cgroups
+	maxIO         = 16 << 10 // devices of all cgroups
 	MaxInterfaces = 64       // of a network
 	maxNetworks   = 4 << 10
 )
@@ -528,7 +539,7 @@ func (s *sampling) disks(v []string) {
 		}
 		n := func(i int) int64 { return max(counter(f[i]), 0) }
 		ms := func(i int) time.Duration { return max(times(f[i], time.Millisecond), 0) }
-		s.Disks = append(s.Disks, host.Disk{Major: n(0), Minor: n(1), Name: f[2], Reads: n(3), ReadsMerged: n(4), SectorsRead: n(5), ReadTime: ms(6),
+		s.Disks = append(s.Disks, host.Disk{Major: n(0), Minor: n(1), Name: strings.ToValidUTF8(f[2], "?"), Reads: n(3), ReadsMerged: n(4), SectorsRead: n(5), ReadTime: ms(6),
 			Writes: n(7), WritesMerged: n(8), SectorsWritten: n(9), WriteTime: ms(10), InProgress: n(11), IOTime: ms(12), WeightedIOTime: ms(13)})
 	}
 }
@@ -561,7 +572,7 @@ var notOfInterest = []string{"lo", "veth", "docker", "nerdctl"}
 
 // networkInterface parses a line of /proc/net/dev.
 func networkInterface(line string) (host.Interface, bool) {
-	name, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
+	name, rest, ok := strings.Cut(strings.TrimSpace(strings.ToValidUTF8(line, "?")), ":")
 	v := strings.Fields(rest)
 	if !ok || len(v) != 16 || name == "" || slices.ContainsFunc(notOfInterest, func(p string) bool { return strings.HasPrefix(strings.ToLower(name), p) }) {
 		return host.Interface{}, false

@@ -41,6 +41,8 @@ function digest(code, kind, file, from,    line, out, i, v, got, has, r) {
 		} else if (kind != "n") {
 			if (kind == "p")
 				gsub(/[a-z0-9.]+=/, "", line)
+			if (length(out) + length(line) > 49152) # machine.maxDigest
+				break
 			out = out (has > 1 ? ";" : "") line
 		}
 	}
