@@ -1,10 +1,15 @@
 package stats
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
+	"io"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/cadvisor/lib/container"
@@ -35,23 +40,88 @@ func WriteCadvisor(w http.ResponseWriter, r *http.Request, s *Snapshot, m Machin
 		log.Error(err, "Failed to collect cAdvisor's metrics")
 		s = nil
 	}
+	if s != nil && s.series() > seriesEach+seriesOfPod*len(s.Pods) {
+		log.Error(nil, "Refused the counters of a host: too many groups, devices or interfaces", "series", s.series(), "pods", len(s.Pods))
+		s = nil
+	}
 	select {
 	case writing <- struct{}{}:
-		defer func() { <-writing }()
 	case <-r.Context().Done():
 		return
 	}
-	p := cadvisorProvider{s, m}
-	set := included(s)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(cadvisor.NewPrometheusMachineCollector(p, set),
-		cadvisor.NewPrometheusCollector(p, cadvisorLabels, set, snapshotClock{at: p.seen()}, info.RequestOptions{}))
-	promhttp.HandlerFor(onlyRead{registry}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
+	p := newPage(r, s, m)
+	<-writing
+	p.send(w, r)
 }
 
-// writing holds a token for each answer that is being written. One for a full node takes tens of MiB for a
-// moment, and a Prometheus asks all nodes of a process at about the same time.
-var writing = make(chan struct{}, 2)
+// writing holds a token while an answer is made, but not while it is sent. One for a full node takes
+// tens of MiB for a moment, and a Prometheus asks all nodes of a process at about the same time.
+var writing = make(chan struct{}, 1)
+
+// What a host may have: each series of cAdvisor takes up to a KiB while an answer is made.
+const (
+	seriesEach  = 10_000 // besides its pods
+	seriesOfPod = 700    // of each pod; a node admits seven containers of each pod on average
+
+	// What counts for a control group, and for a device or an interface of one.
+	seriesOfCgroup, seriesOfDevice, seriesOfInterface = 48, 8, 8
+)
+
+// series is about how many series cAdvisor writes for a snapshot, at most.
+func (s *Snapshot) series() int {
+	n := seriesOfCgroup + seriesOfDevice*(len(s.Node.IO)+len(s.Disks)+len(s.FileSystems)) + seriesOfInterface*len(s.Interfaces)
+	for _, c := range s.Cgroups {
+		n += seriesOfCgroup + seriesOfDevice*len(c.IO)
+	}
+	for _, of := range s.Networks {
+		n += seriesOfInterface * len(of)
+	}
+	return n
+}
+
+// page is a response, compressed by gzip.
+type page struct {
+	header http.Header
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (p *page) Header() http.Header { return p.header }
+
+// WriteHeader implements http.ResponseWriter. The status stays 200: what could be read is shown.
+func (p *page) WriteHeader(int) {}
+
+func (p *page) Write(data []byte) (int, error) { return p.body.Write(data) }
+
+// newPage makes the answer to r.
+func newPage(r *http.Request, s *Snapshot, m Machine) *page {
+	of := cadvisorProvider{s, m}
+	set := included(s)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(cadvisor.NewPrometheusMachineCollector(of, set),
+		cadvisor.NewPrometheusCollector(of, cadvisorLabels, set, snapshotClock{at: of.seen()}, info.RequestOptions{}))
+	r = r.Clone(r.Context())
+	r.Header.Set("Accept-Encoding", "gzip")
+	p := &page{header: http.Header{}}
+	promhttp.HandlerFor(onlyRead{registry}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(p, r)
+	return p
+}
+
+// send sends the page to a caller, who may read slowly.
+func (p *page) send(w http.ResponseWriter, r *http.Request) {
+	maps.Copy(w.Header(), p.header)
+	var body io.Reader = &p.body
+	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && p.header.Get("Content-Encoding") == "gzip" {
+		w.Header().Del("Content-Encoding")
+		plain, err := gzip.NewReader(body)
+		if err != nil {
+			klog.FromContext(r.Context()).Error(err, "Failed to unpack cAdvisor's metrics")
+			return
+		}
+		body = plain
+	}
+	_, _ = io.Copy(w, body) // an error is the caller's
+}
 
 // included are the metrics that a kubelet includes.
 func included(s *Snapshot) container.MetricSet {
@@ -285,6 +355,7 @@ func limited(n int64) uint64 {
 	return natural(n)
 }
 
+// natural is 0 for a counter that the host does not have.
 func natural(n int64) uint64 { return uint64(max(n, 0)) }
 
 // onlyRead leaves out the families whose values are not read: the library writes zeros for them.

@@ -1,16 +1,22 @@
 package stats
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -134,6 +140,85 @@ func TestCadvisorMetrics(t *testing.T) {
 		t.Errorf("a failure is a %d", w.Code)
 	}
 	golden(t, "cadvisor-failed.txt", w.Body.Bytes())
+}
+
+// TestCadvisorIsBounded: the host of a full node has its metrics; one that reports more control
+// groups, devices or interfaces than its pods can have gets a failed scrape, and costs little.
+func TestCadvisorIsBounded(t *testing.T) {
+	scrape := func(s *Snapshot) string {
+		return answer(func(w http.ResponseWriter, r *http.Request) { WriteCadvisor(w, r, s, machine, nil) }).Body.String()
+	}
+	base := snapshot()
+	if n, most := strings.Count(scrape(base), "\ncontainer_"), base.series(); n > most {
+		t.Errorf("%d series, want at most %d", n, most)
+	}
+	with := func(pods, each, devices, interfaces int) *Snapshot {
+		s := snapshot()
+		s.Pods = make([]Pod, pods)
+		s.Cgroups = map[string]host.CgroupSample{}
+		for i := range pods {
+			s.Pods[i].Cgroup = fmt.Sprintf("/kubepods/pod%d", i)
+			for j := range each {
+				c := s.Node
+				c.IO = make([]host.IOSample, devices)
+				for k := range c.IO {
+					c.IO[k] = host.IOSample{Major: 8, Minor: int64(k), Device: fmt.Sprint("sd", k)}
+				}
+				s.Cgroups[fmt.Sprintf("%s/%d", s.Pods[i].Cgroup, j)] = c
+			}
+			for k := range interfaces {
+				s.Networks[s.Pods[i].Cgroup] = append(s.Networks[s.Pods[i].Cgroup], host.Interface{Name: fmt.Sprint("eth", k)})
+			}
+		}
+		return s
+	}
+	if got := scrape(with(20, 9, 3, 2)); strings.Contains(got, "\ncontainer_scrape_error 1\n") || strings.Count(got, "\ncontainer_") > with(20, 9, 3, 2).series() {
+		t.Errorf("a full node: %d series of at most %d; %.300q", strings.Count(got, "\ncontainer_"), with(20, 9, 3, 2).series(), got)
+	}
+	for what, s := range map[string]*Snapshot{"control groups": with(10, 600, 0, 0), "devices": with(10, 9, 256, 0), "interfaces": with(64, 1, 0, 400)} {
+		if got := scrape(s); !strings.Contains(got, "\ncontainer_scrape_error 1\n") || strings.Contains(got, "container_cpu") {
+			t.Errorf("too many %s: %.300q", what, got)
+		}
+	}
+}
+
+// TestSlowReadersOfCadvisor: callers who do not read keep no other from an answer, compressed or not.
+func TestSlowReadersOfCadvisor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read := make(chan struct{})
+		var slow sync.WaitGroup
+		for range 3 {
+			slow.Go(func() {
+				WriteCadvisor(unread{httptest.NewRecorder(), read}, httptest.NewRequest("GET", "/", nil), snapshot(), machine, nil)
+			})
+		}
+		synctest.Wait()
+		plain := answer(func(w http.ResponseWriter, r *http.Request) { WriteCadvisor(w, r, snapshot(), machine, nil) })
+		packed := answer(func(w http.ResponseWriter, r *http.Request) {
+			r.Header.Set("Accept-Encoding", "gzip")
+			WriteCadvisor(w, r, snapshot(), machine, nil)
+		})
+		unpacked, err := gzip.NewReader(packed.Body)
+		testutil.Must(t, err)
+		text, err := io.ReadAll(unpacked)
+		if err != nil || packed.Header().Get("Content-Encoding") != "gzip" || plain.Header().Get("Content-Encoding") != "" ||
+			!bytes.Equal(sorted(string(text)), sorted(plain.Body.String())) || !strings.Contains(string(text), "container_cpu") {
+			t.Errorf("%v; compressed %v %.200q, plain %v %.200q", err, packed.Header(), text, plain.Header(), plain.Body.String())
+		}
+		close(read)
+		slow.Wait()
+	})
+}
+
+// unread is a caller who does not read until read is closed.
+type unread struct {
+	http.ResponseWriter
+	read chan struct{}
+}
+
+func (u unread) Write(p []byte) (int, error) {
+	<-u.read
+	return u.ResponseWriter.Write(p)
 }
 
 // sorted sorts the series of each family: the library's order of labels varies.

@@ -246,6 +246,6 @@ func known(n int64) *uint64 {
 }
 
 func unsigned(n int64) *uint64 {
-	u := uint64(max(n, 0))
+	u := natural(n)
 	return &u
 }
