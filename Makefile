@@ -21,10 +21,10 @@ lab: ## build the lab's programs and install the Debian packages it needs
 crio: ## build CRI-O for the lab's hosts (bowline-lab up --runtime crio; BOWLINE_LAB_RUNTIME=crio for the tests)
 	@hack/build-crio.sh
 
-demo: ## a whole cluster on this machine, a node made by Bowline, an application on it
+demo: ## a cluster on this machine, two nodes run by Bowline, an application on them
 	@hack/demo.sh
 
-demo-down: ## take the demo down; nothing stays behind
+demo-down: ## remove the demo
 	@hack/demo-down.sh
 
 test: ## every kind of test: unit, race, fake runtime, real containerd, real cluster
@@ -36,7 +36,7 @@ test-full: ## the same, with the whole suite over SSH and the whole kill matrix 
 unit: ## the tests that need nothing but Go
 	@hack/test.sh unit
 
-race: ## what runs at once, under the race detector
+race: ## the packages with goroutines, under the race detector
 	@hack/test.sh race
 
 machine: ## the tests that need root: real containerd, real cluster
@@ -80,7 +80,7 @@ bench: build lab ## one table: Bowline, the kubelet and the bare CRI side by sid
 bench-crio: build lab crio ## the same on a host with CRI-O, without the bare CRI
 	BOWLINE_BENCH_OUT=docs/bench-crio.md hack/bench.sh -runtime crio
 
-bench-api: build lab ## what a node asks of the API server, beside the kubelet
+bench-api: build lab ## a node's requests to the API server, compared with a kubelet's
 	BOWLINE_BENCH_OUT=docs/bench-api.md hack/bench.sh -only api
 
 bench-pool: build lab ## cost of one process with 200 hosts (about twenty minutes)

@@ -44,7 +44,7 @@ var rules = []rule{
 	ban("syncloop/images", []string{module + "/syncloop/images/credentialprovider", "os", "os/exec"}, "the host's runtime pulls images; only credentialprovider runs programs beside this process"),
 	direct("syncloop/images/credentialprovider", []string{module + "/host/...", module + "/cri/..."}, "a credential provider runs beside this process, and gets only the image; package images knows the host"),
 	direct("syncloop/images/credentialprovider", []string{"k8s.io/client-go/..."}, "the caller passes a function that gets tokens"),
-	ban("syncloop/podcerts", []string{module + "/..."}, "the API server signs the certificates of pods; no host takes part"),
+	ban("syncloop/podcerts", []string{module + "/..."}, "the API server signs the certificates of pods; no host takes part").except(module + "/notify"),
 	ban("host/logind", []string{module + "/host/ssh/...", module + "/host/local"}, "logind speaks the same protocol on a local and on a remote host"),
 	ban("wall", append([]string{module + "/..."}, impure...), "almost every package imports the clock, so it imports none"),
 	ban("pod", []string{module + "/..."}, "pod has the types that all packages share, so it imports none"),

@@ -218,7 +218,7 @@ func TestConnectClusterSentences(t *testing.T) {
 }
 
 // The wait for a server that accepts the connection and says nothing is bounded. A process that is
-// told to stop does not wait at all.
+// asked to stop does not wait at all.
 func TestConnectClusterStops(t *testing.T) {
 	released := make(chan struct{})
 	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-released }))

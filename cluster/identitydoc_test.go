@@ -16,7 +16,7 @@ import (
 // load.
 func TestIdentityDocument(t *testing.T) {
 	data := testutil.ReadFile(t, "../docs/identity.md")
-	told := map[string][]rbacv1.PolicyRule{
+	documented := map[string][]rbacv1.PolicyRule{
 		"bowline-box-1": rules(t, impersonateRules("box-1")),
 		"bowline-csr":   rules(t, certifyRights(config.IdentityCSR)),
 	}
@@ -31,10 +31,10 @@ func TestIdentityDocument(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte(text), &role); err != nil {
 				t.Fatalf("%v in\n%s", err, text)
 			}
-			if d := cmp.Diff(told[role.Name], role.Rules); d != "" {
+			if d := cmp.Diff(documented[role.Name], role.Rules); d != "" {
 				t.Errorf("%s: the program asks for other rights (-program +document):\n%s", role.Name, d)
 			}
-			delete(told, role.Name)
+			delete(documented, role.Name)
 			continue
 		}
 		if !strings.Contains(text, "kubeconfig: ") {
@@ -45,8 +45,8 @@ func TestIdentityDocument(t *testing.T) {
 		}
 		configurations++
 	}
-	if len(told) > 0 || configurations != 4 {
-		t.Errorf("%d configurations; not in the document: %v", configurations, told)
+	if len(documented) > 0 || configurations != 4 {
+		t.Errorf("%d configurations; not in the document: %v", configurations, documented)
 	}
 }
 

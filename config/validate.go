@@ -106,6 +106,30 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 	return errs
 }
 
+func validateDurations(at func(...string) *field.Path, n *NodeSettings) (errs field.ErrorList) {
+	for _, d := range []struct {
+		path  *field.Path
+		value metav1.Duration
+	}{
+		{at("syncFrequency"), n.SyncFrequency},
+		{at("nodeStatusReportFrequency"), n.NodeStatusReportFrequency},
+		{at("fileCheckFrequency"), n.FileCheckFrequency},
+		{at("httpCheckFrequency"), n.HTTPCheckFrequency},
+		{at("streamingConnectionIdleTimeout"), n.StreamingConnectionIdleTimeout},
+		{at("authentication", "webhook", "cacheTTL"), n.Authentication.Webhook.CacheTTL},
+		{at("authorization", "webhook", "cacheAuthorizedTTL"), n.Authorization.Webhook.CacheAuthorizedTTL},
+		{at("authorization", "webhook", "cacheUnauthorizedTTL"), n.Authorization.Webhook.CacheUnauthorizedTTL},
+	} {
+		if d.value.Duration < time.Second {
+			errs = append(errs, field.Invalid(d.path, d.value.Duration.String(), "at least 1s"))
+		}
+	}
+	if d := n.NodeStatusUpdateFrequency.Duration; d != 0 && d < time.Second { // 0: each host has its default
+		errs = append(errs, field.Invalid(at("nodeStatusUpdateFrequency"), d.String(), "at least 1s"))
+	}
+	return errs
+}
+
 func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 	at := func(names ...string) *field.Path {
 		if p == nil {
@@ -143,26 +167,7 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 	if *n.ResolvConf != "" {
 		errs = append(errs, machinePath(at("resolvConf"), *n.ResolvConf)...)
 	}
-	for _, d := range []struct {
-		path  *field.Path
-		value metav1.Duration
-	}{
-		{at("syncFrequency"), n.SyncFrequency},
-		{at("nodeStatusReportFrequency"), n.NodeStatusReportFrequency},
-		{at("fileCheckFrequency"), n.FileCheckFrequency},
-		{at("httpCheckFrequency"), n.HTTPCheckFrequency},
-		{at("streamingConnectionIdleTimeout"), n.StreamingConnectionIdleTimeout},
-		{at("authentication", "webhook", "cacheTTL"), n.Authentication.Webhook.CacheTTL},
-		{at("authorization", "webhook", "cacheAuthorizedTTL"), n.Authorization.Webhook.CacheAuthorizedTTL},
-		{at("authorization", "webhook", "cacheUnauthorizedTTL"), n.Authorization.Webhook.CacheUnauthorizedTTL},
-	} {
-		if d.value.Duration < time.Second {
-			errs = append(errs, field.Invalid(d.path, d.value.Duration.String(), "at least 1s"))
-		}
-	}
-	if d := n.NodeStatusUpdateFrequency.Duration; d != 0 && d < time.Second { // 0: each host has its default
-		errs = append(errs, field.Invalid(at("nodeStatusUpdateFrequency"), d.String(), "at least 1s"))
-	}
+	errs = append(errs, validateDurations(at, n)...)
 	errs = append(errs, atLeast(at("nodeLeaseDurationSeconds"), int64(n.NodeLeaseDurationSeconds), 4)...)
 	if m := n.MaxParallelImagePulls; m != nil {
 		errs = append(errs, atLeast(at("maxParallelImagePulls"), int64(*m), 1)...)

@@ -107,7 +107,7 @@ func (f *ConfigFile) take(log klog.Logger) {
 	case err != nil:
 		log.Error(err, "Ignored the configuration file; the previous one stays in use", "file", f.path)
 	case bytes.Equal(f.known.data, f.applied):
-		log.Info("Found the configuration in use in the configuration file again", "file", f.path)
+		log.Info("Found the configuration file equal to the configuration in use again", "file", f.path)
 	default:
 		f.applied = f.known.data
 		log.Info("Applied the changed configuration file", "file", f.path, "hosts", len(c.Hosts))

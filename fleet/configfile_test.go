@@ -148,7 +148,7 @@ func TestConfigFileChanges(t *testing.T) {
 
 		write(path, hostsFile("a", "d"))
 		time.Sleep(twoLooks)
-		w.is("fixed", 4, "a d", "Found the configuration in use in the configuration file again")
+		w.is("fixed", 4, "a d", "Found the configuration file equal to the configuration in use again")
 
 		testutil.Must(t, os.Remove(path))
 		time.Sleep(twoLooks)

@@ -90,8 +90,8 @@ func (m *hostMetrics) CollectWithStability(ch chan<- metrics.Metric) {
 // aliveTimeout bounds the question to the pool.
 const aliveTimeout = 5 * time.Second
 
-// Alive returns why the process cannot go on by itself, or nil: its pool does not answer, or the sync loop of
-// a node does not turn. Neither depends on a host.
+// Alive returns why the process is stuck, or nil: its pool does not answer, or the sync loop of
+// a node is stuck. Neither depends on a host.
 func Alive(ctx context.Context, hosts *pool.Pool, drivers *Drivers) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 // fails. When ctx ends, the drivers run on until left is closed, because a replica first hands over
 // its hosts.
 func Run(ctx context.Context, hosts *pool.Pool, left <-chan struct{}, sources ...func(context.Context) error) error {
-	driving, end := context.WithCancel(context.WithoutCancel(ctx))
+	managing, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	ctx, cancel := context.WithCancel(ctx)
 	background, ctx := errgroup.WithContext(ctx)
@@ -29,7 +29,7 @@ func Run(ctx context.Context, hosts *pool.Pool, left <-chan struct{}, sources ..
 		end()
 		return nil
 	})
-	err := hosts.Run(driving)
+	err := hosts.Run(managing)
 	cancel()
 	return cmp.Or(background.Wait(), err) // a source that failed is why the drivers were ended
 }

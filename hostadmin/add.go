@@ -71,36 +71,7 @@ func (e *Editor) Add(ctx context.Context, r Request) error {
 		return err
 	}
 	if have != nil {
-		e.step("The Host %s exists already, for this host: continuing.", r.Name)
-		if !maps.Equal(r.Labels, have.Spec.Labels) || !slices.Equal(r.Taints, have.Spec.Taints) {
-			e.step("Its labels and taints stay unchanged; use kubectl edit host %s to change them.", r.Name)
-		}
-		if r.Exposure != "" && r.Exposure != have.Spec.KubeletExposure {
-			e.step("Its kubeletExposure stays %s; use kubectl edit host %s to change it.", have.Spec.KubeletExposure, r.Name)
-		}
-		if r.LinkGrace != nil && (have.Spec.LinkGrace == nil || *r.LinkGrace != *have.Spec.LinkGrace) {
-			stays := "the default"
-			if have.Spec.LinkGrace != nil {
-				stays = have.Spec.LinkGrace.Duration.String()
-			}
-			e.step("Its linkGrace stays %s; use kubectl edit host %s to change it.", stays, r.Name)
-		}
-		if way, want := jumpsOf(have), r.wanted(); len(want) > 0 && !slices.Equal(way, want) {
-			e.step("Its jumps stay unchanged (%s); use kubectl edit host %s to change them and their host keys.", cmp.Or(strings.Join(way, ", "), "none"), r.Name)
-		}
-		secret, err := e.madeSecret(ctx, r.Namespace, r.Name)
-		if err != nil {
-			return err
-		}
-		if secret != nil {
-			if err := e.own(ctx, secret, have); err != nil {
-				return err
-			}
-		}
-		if err := e.ownRights(ctx, &r, have); err != nil {
-			return err
-		}
-		return e.wait(ctx, have)
+		return e.resume(ctx, &r, have)
 	}
 	secret, err := e.secret(ctx, &r)
 	if err != nil {
@@ -162,6 +133,40 @@ func (e *Editor) Add(ctx context.Context, r Request) error {
 		return err
 	}
 	return e.wait(ctx, made)
+}
+
+// resume continues with a Host that exists already, and says what of the request does not change it.
+func (e *Editor) resume(ctx context.Context, r *Request, have *v1alpha1.Host) error {
+	e.step("The Host %s exists already, for this host: continuing.", r.Name)
+	if !maps.Equal(r.Labels, have.Spec.Labels) || !slices.Equal(r.Taints, have.Spec.Taints) {
+		e.step("Its labels and taints stay unchanged; use kubectl edit host %s to change them.", r.Name)
+	}
+	if r.Exposure != "" && r.Exposure != have.Spec.KubeletExposure {
+		e.step("Its kubeletExposure stays %s; use kubectl edit host %s to change it.", have.Spec.KubeletExposure, r.Name)
+	}
+	if r.LinkGrace != nil && (have.Spec.LinkGrace == nil || *r.LinkGrace != *have.Spec.LinkGrace) {
+		stays := "the default"
+		if have.Spec.LinkGrace != nil {
+			stays = have.Spec.LinkGrace.Duration.String()
+		}
+		e.step("Its linkGrace stays %s; use kubectl edit host %s to change it.", stays, r.Name)
+	}
+	if way, want := jumpsOf(have), r.wanted(); len(want) > 0 && !slices.Equal(way, want) {
+		e.step("Its jumps stay unchanged (%s); use kubectl edit host %s to change them and their host keys.", cmp.Or(strings.Join(way, ", "), "none"), r.Name)
+	}
+	secret, err := e.madeSecret(ctx, r.Namespace, r.Name)
+	if err != nil {
+		return err
+	}
+	if secret != nil {
+		if err := e.own(ctx, secret, have); err != nil {
+			return err
+		}
+	}
+	if err := e.ownRights(ctx, r, have); err != nil {
+		return err
+	}
+	return e.wait(ctx, have)
 }
 
 // prepare is the "host prepare" command that fixes a part of the failures on this machine, over the

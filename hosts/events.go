@@ -25,15 +25,15 @@ var warned = map[string]bool{
 // quarantined or cannot be managed, and its link goes and comes. A reason whose message changes has
 // no new event, except for another machine, which is another refusal.
 func eventsOf(was, is *v1alpha1.HostStatus) (events []event) {
-	before, now := reasonOf(was.Conditions, v1alpha1.ConditionReady), reasonOf(is.Conditions, v1alpha1.ConditionReady)
+	before, now := conditionOf(was.Conditions, v1alpha1.ConditionReady), conditionOf(is.Conditions, v1alpha1.ConditionReady)
 	managed := func(c metav1.Condition) bool { return c.Status == metav1.ConditionTrue }
 	switch {
 	case warned[now.Reason] && (now.Reason != before.Reason || now.Reason == ReasonOtherMachine && now.Message != before.Message):
 		events = append(events, event{v1.EventTypeWarning, now.Reason, now.Message})
-	case managed(now) && !managed(before) && before.Reason != "LinkDown":
+	case managed(now) && !managed(before) && before.Reason != v1alpha1.ReasonLinkDown:
 		events = append(events, event{v1.EventTypeNormal, reasonManaged, now.Message})
 	}
-	before, now = reasonOf(was.Conditions, v1alpha1.ConditionLinkUp), reasonOf(is.Conditions, v1alpha1.ConditionLinkUp)
+	before, now = conditionOf(was.Conditions, v1alpha1.ConditionLinkUp), conditionOf(is.Conditions, v1alpha1.ConditionLinkUp)
 	switch {
 	case now.Status == metav1.ConditionFalse && before.Status != metav1.ConditionFalse:
 		events = append(events, event{v1.EventTypeWarning, now.Reason, now.Message})
@@ -43,8 +43,8 @@ func eventsOf(was, is *v1alpha1.HostStatus) (events []event) {
 	return events
 }
 
-// reasonOf returns a condition, or the zero value if there is none.
-func reasonOf(conditions []metav1.Condition, kind string) metav1.Condition {
+// conditionOf returns a condition, or the zero value if there is none.
+func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 	if c := meta.FindStatusCondition(conditions, kind); c != nil {
 		return *c
 	}

@@ -122,12 +122,12 @@ func observed(st *v1alpha1.HostStatus, h *v1alpha1.Host, r *Report, now time.Tim
 	if h.Status.Link != nil {
 		before = h.Status.Link.RoundTrip
 	}
-	up := metav1.Condition{Type: v1alpha1.ConditionLinkUp, Status: metav1.ConditionTrue, Reason: "LinkUp", Message: r.Link.Message}
+	up := metav1.Condition{Type: v1alpha1.ConditionLinkUp, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonLinkUp, Message: r.Link.Message}
 	if r.Link.Up {
 		st.Link = &v1alpha1.LinkStatus{State: v1alpha1.LinkUp, RoundTrip: coarse(before, r.Link.RTT)}
 	} else {
 		st.Link = &v1alpha1.LinkStatus{State: v1alpha1.LinkDown}
-		up.Status, up.Reason = metav1.ConditionFalse, "LinkDown"
+		up.Status, up.Reason = metav1.ConditionFalse, v1alpha1.ReasonLinkDown
 	}
 	set(st, up, h.Generation, now)
 }

@@ -51,7 +51,7 @@ func TestClockIsMeasuredAgain(t *testing.T) {
 		expect("at first", 1, 0)
 		set(4*time.Minute, nil)
 		time.Sleep(time.Minute)
-		expect("nothing told of the change", 1, 0)
+		expect("nothing reported the change", 1, 0)
 		c.doubt.Send()
 		expect("a time was reported that cannot be", 2, 4*time.Minute)
 		set(time.Hour, nil)

@@ -37,7 +37,7 @@ func TestPodNetwork(t *testing.T) {
 		away.Store(true)
 		var mu sync.Mutex
 		var calls []string
-		told := func() []string {
+		reported := func() []string {
 			mu.Lock()
 			defer mu.Unlock()
 			return slices.Clone(calls)
@@ -57,7 +57,7 @@ func TestPodNetwork(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(2*networkRetry + 1)
 		synctest.Wait()
-		if got := told(); len(got) != 3 || got[0] != "10.0.1.0/24,fd00::/64" {
+		if got := reported(); len(got) != 3 || got[0] != "10.0.1.0/24,fd00::/64" {
 			t.Fatalf("refused, the runtime got %v, want the newest three times", got)
 		}
 		away.Store(false)
@@ -65,7 +65,7 @@ func TestPodNetwork(t *testing.T) {
 		c.offer(nodeWith("10.0.1.0/24", "fd00::/64"))
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if got := told(); len(got) != 4 {
+		if got := reported(); len(got) != 4 {
 			t.Errorf("taken, the network was sent again: %v", got)
 		}
 		cancel()

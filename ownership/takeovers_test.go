@@ -251,12 +251,12 @@ func TestTakeovers(t *testing.T) {
 		}
 		before, did := asked.last(), lastLine(done)
 		testutil.Must(t, winner.take())
-		await(t, fmt.Sprintf("round %d: %s manages", round, winner.name), func() bool {
+		testutil.Within(t, takeoverPatience, fmt.Sprintf("round %d: %s manages", round, winner.name), func() bool {
 			now := asked.last()
 			return now != before && strings.HasPrefix(now, winner.name)
 		})
 		if round%4 == 0 {
-			await(t, fmt.Sprintf("round %d: a script of %s takes effect", round, winner.name), func() bool {
+			testutil.Within(t, takeoverPatience, fmt.Sprintf("round %d: a script of %s takes effect", round, winner.name), func() bool {
 				now := lastLine(done)
 				return now != did && strings.HasPrefix(now, winner.name)
 			})
@@ -296,20 +296,6 @@ func lastLine(file string) string {
 	data, _ := os.ReadFile(file)
 	lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 	return lines[len(lines)-1]
-}
-
-// await polls until cond holds.
-func await(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline, tick := time.After(takeoverPatience), time.NewTicker(5*time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-deadline:
-			t.Fatalf("not yet: %s", what)
-		case <-tick.C:
-		}
-	}
 }
 
 func startDriver(t *testing.T, name string, server *sshtest.Server, dir, socket string) *driverProcess {

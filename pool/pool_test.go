@@ -56,7 +56,7 @@ func running(t *testing.T, p *Pool) (end func()) {
 	stop := testutil.Go(t.Context(), p.Run)
 	return func() {
 		if err := stop(); err != nil {
-			t.Errorf("told to stop, it says %v", err)
+			t.Errorf("asked to stop, it says %v", err)
 		}
 		if s := p.States(); len(s) != 0 {
 			t.Errorf("after its end there are %v", s)

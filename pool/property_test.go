@@ -94,13 +94,13 @@ func (j *checker) manage(ctx context.Context, h *config.Host) error {
 	if c.fails > 0 {
 		fails = time.After(c.fails)
 	}
-	told := false
+	reported := false
 	select {
 	case <-fails:
 	case <-ctx.Done():
-		told = true
+		reported = true
 	}
-	if told {
+	if reported {
 		j.mu.Lock()
 		if !j.over && j.changes[h.Name].Before(began) {
 			j.blame("%s was asked to end, and no one wanted it otherwise", h.Name)

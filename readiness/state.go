@@ -10,12 +10,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/provider"
 )
 
 const (
 	// linkUp is the node's condition for the link to a remote host.
-	linkUp v1.NodeConditionType = "LinkUp"
+	linkUp v1.NodeConditionType = v1alpha1.ConditionLinkUp
 	// linkVerdict is how long a dead link may still seem to be up.
 	linkVerdict = 12 * time.Second
 	// shuttingDown is the kubelet's message.
@@ -69,7 +70,7 @@ func (s *State) link(now time.Time, l Link) {
 	case !l.Up:
 		s.Due = time.Time{}
 		if !now.Before(l.Over) {
-			s.Runtime = Status{Reason: "LinkDown", Message: l.Message} // until the runtime is ready again
+			s.Runtime = Status{Reason: v1alpha1.ReasonLinkDown, Message: l.Message} // until the runtime is ready again
 		}
 	}
 }
@@ -82,9 +83,9 @@ type event struct{ kind, reason, message string }
 func linkEvent(before *Link, now Link) *event {
 	switch {
 	case !now.Up && (before == nil || before.Up):
-		return &event{v1.EventTypeWarning, "LinkDown", now.Message}
+		return &event{v1.EventTypeWarning, v1alpha1.ReasonLinkDown, now.Message}
 	case now.Up && before != nil && !before.Up:
-		return &event{v1.EventTypeNormal, "LinkUp", "ssh: connected to " + now.Address + " again"}
+		return &event{v1.EventTypeNormal, v1alpha1.ReasonLinkUp, "ssh: connected to " + now.Address + " again"}
 	}
 	return nil
 }
@@ -120,12 +121,12 @@ func (s *State) Network() []provider.Condition {
 		return nil
 	case s.Link.Up:
 		return []provider.Condition{
-			{Type: linkUp, Status: v1.ConditionTrue, Reason: "LinkUp", Message: "ssh: connected to " + s.Link.Address},
-			{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse, Reason: "LinkUp", Message: "the host can be reached"},
+			{Type: linkUp, Status: v1.ConditionTrue, Reason: v1alpha1.ReasonLinkUp, Message: "ssh: connected to " + s.Link.Address},
+			{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse, Reason: v1alpha1.ReasonLinkUp, Message: "the host can be reached"},
 		}
 	}
 	return []provider.Condition{
-		{Type: linkUp, Status: v1.ConditionFalse, Reason: "LinkDown", Message: s.Link.Message},
-		{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionTrue, Reason: "LinkDown", Message: s.Link.Message},
+		{Type: linkUp, Status: v1.ConditionFalse, Reason: v1alpha1.ReasonLinkDown, Message: s.Link.Message},
+		{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionTrue, Reason: v1alpha1.ReasonLinkDown, Message: s.Link.Message},
 	}
 }

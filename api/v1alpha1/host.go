@@ -327,6 +327,12 @@ const (
 	ConditionKubeletExposed = "KubeletExposed"
 )
 
+// Reasons of the condition LinkUp, on Hosts and on Nodes, and of its events.
+const (
+	ReasonLinkUp   = "LinkUp"
+	ReasonLinkDown = "LinkDown"
+)
+
 // Names that Bowline writes to objects.
 const (
 	// Finalizer is on a Host that is or was a node.

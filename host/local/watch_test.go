@@ -56,7 +56,7 @@ func TestWatch(t *testing.T) {
 				case <-hints:
 					return
 				case <-late:
-					t.Fatal("what is in it is not told of")
+					t.Fatal("what is in it is not reported")
 				case <-time.After(100 * time.Millisecond): // the watch was moved while we wrote
 				}
 			}

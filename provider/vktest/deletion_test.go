@@ -201,7 +201,7 @@ func TestRestartRunsNothingTwice(t *testing.T) {
 			t.Fatal("pods arrive before Run")
 		}
 		w.start(o)
-		w.until("the loop is only told to look", func() bool { return o.saw("changed job") && o.got(podconfig.Add, p) })
+		w.until("the loop is only asked to look", func() bool { return o.saw("changed job") && o.got(podconfig.Add, p) })
 	})
 }
 

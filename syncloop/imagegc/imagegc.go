@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
@@ -55,10 +56,11 @@ const (
 	Period = 5 * time.Minute
 	// quietPeriod is how often Config.Quiet is called while it returns true.
 	quietPeriod = 10 * time.Second
-	// mostPause is the longest pause after a collection that freed too little. If other files have
-	// filled the disk, it does not help to remove images that pods are about to need again.
-	mostPause = time.Hour
 )
+
+// pauses are those after collections that freed too little. If other files have filled the disk, it
+// does not help to remove images that pods are about to need again.
+var pauses = wait.Backoff{Duration: 2 * Period, Factor: 2, Steps: 10, Cap: time.Hour}
 
 // Collector removes images.
 type Collector struct {
@@ -67,7 +69,7 @@ type Collector struct {
 	mu      sync.Mutex // one collection at a time
 	records imagegcpolicy.Records
 	began   time.Time
-	pause   time.Duration // current pause after a collection that freed too little; 0: the last one freed enough
+	pauses  wait.Backoff // the next ones
 	until   time.Time
 }
 
@@ -79,7 +81,7 @@ func New(c Config) (*Collector, error) {
 	case c.Low < 0 || c.Low > c.High || c.High > 100:
 		return nil, fmt.Errorf("imagegc: Low %d and High %d are not percents in order", c.Low, c.High)
 	}
-	return &Collector{cfg: c}, nil
+	return &Collector{cfg: c, pauses: pauses}, nil
 }
 
 // Run collects until ctx ends.
@@ -181,7 +183,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	excess := imagegcpolicy.Excess(fs.Bytes, fs.FreeBytes, c.cfg.High, c.cfg.Low)
 	switch {
 	case excess == 0:
-		c.pause, c.until = 0, time.Time{}
+		c.pauses, c.until = pauses, time.Time{}
 		return nil
 	case !wall.Passed(c.until, now):
 		return nil
@@ -192,11 +194,10 @@ func (c *Collector) Collect(ctx context.Context) error {
 		return err
 	}
 	if freed >= excess {
-		c.pause, c.until = 0, time.Time{}
+		c.pauses, c.until = pauses, time.Time{}
 		return nil
 	}
-	c.pause = min(max(2*c.pause, 2*Period), mostPause)
-	c.until = now.Add(c.pause)
+	c.until = now.Add(c.pauses.Step())
 	c.cfg.Event(v1.EventTypeWarning, "FreeDiskSpaceFailed", fmt.Sprintf(
 		"Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
 			"Failed to free sufficient space by deleting unused images (freed %d bytes). "+

@@ -26,6 +26,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	certificateslisters "k8s.io/client-go/listers/certificates/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/bowline-k8s/bowline/notify"
 )
 
 // Config configures a Manager.
@@ -64,7 +66,7 @@ const (
 type Manager struct {
 	cfg     Config
 	updates chan types.UID
-	wake    chan struct{} // capacity 1: step has something to do
+	wake    notify.Signal // capacity 1: step has something to do
 	turn    chan struct{} // capacity 1: held while a key is made, which occupies a CPU
 
 	mu       sync.Mutex
@@ -116,7 +118,7 @@ func New(c Config) (*Manager, error) {
 	if c.Client == nil || c.NodeName == "" || c.Node == nil || c.ServiceAccount == nil || c.Event == nil {
 		return nil, errors.New("podcerts: Client, NodeName, Node, ServiceAccount and Event are required")
 	}
-	return &Manager{cfg: c, updates: make(chan types.UID), wake: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+	return &Manager{cfg: c, updates: make(chan types.UID), wake: notify.New(), turn: make(chan struct{}, 1),
 		records: map[key]*record{}, changed: map[types.UID]bool{}}, nil
 }
 
@@ -139,7 +141,7 @@ func (m *Manager) Bundle(ctx context.Context, p *v1.Pod, volume string, source i
 		m.records[k] = r
 	}
 	m.mu.Unlock()
-	m.poke()
+	m.wake.Send()
 	// Most signers answer at once; waiting briefly spares a starting pod a failure.
 	select {
 	case <-r.settled:
@@ -180,11 +182,4 @@ func (m *Manager) Forget(uid types.UID) {
 		}
 	}
 	delete(m.changed, uid)
-}
-
-func (m *Manager) poke() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
 }

@@ -123,9 +123,9 @@ func (m *Manager) watch(ctx context.Context, calls *sync.WaitGroup) {
 			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", m.cfg.NodeName).String()
 		})
 	m.lister = certificateslisters.NewPodCertificateRequestLister(m.informer.GetIndexer())
-	poke := func(any) { m.poke() }
+	poke := func(any) { m.wake.Send() }
 	if _, err := m.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: poke, UpdateFunc: func(any, any) { m.poke() }, DeleteFunc: poke,
+		AddFunc: poke, UpdateFunc: func(any, any) { m.wake.Send() }, DeleteFunc: poke,
 	}); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to watch PodCertificateRequests; polling every minute")
 	}
@@ -210,7 +210,7 @@ func (m *Manager) ask(ctx context.Context, r *record) {
 		klog.FromContext(ctx).Error(err, "Failed to request a pod's certificate, will retry", "pod", klog.KObj(r.pod), "podUID", r.pod.UID, "after", r.wait)
 	}
 	m.mu.Unlock()
-	m.poke()
+	m.wake.Send()
 }
 
 func (m *Manager) create(ctx context.Context, r *record) (*request, error) {

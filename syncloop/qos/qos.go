@@ -75,13 +75,13 @@ var ErrShared = errors.New("the cgroups have pods of another program")
 
 // Manager writes the parents' limits.
 type Manager struct {
-	cfg     Config
-	written []spec.ParentCgroup
-	due     time.Time // when the limits are rewritten or retried
-	failing bool
-	logged  logonce.Failure
-	shared  int  // how often in a row ErrShared was seen
-	told    bool // the event about enforced limits has been recorded
+	cfg      Config
+	written  []spec.ParentCgroup
+	due      time.Time // when the limits are rewritten or retried
+	failing  bool
+	logged   logonce.Failure
+	shared   int  // how often in a row ErrShared was seen
+	recorded bool // the event about enforced limits has been recorded
 }
 
 // New makes a Manager; Run runs it.
@@ -128,8 +128,8 @@ func (m *Manager) turn(ctx context.Context, now time.Time) {
 		m.written, m.due = nil, now.Add(retry)
 	default:
 		m.written, m.due, m.failing, m.logged, m.shared = want, now.Add(again), false, logonce.Failure{}, 0
-		if !m.told {
-			m.told = true
+		if !m.recorded {
+			m.recorded = true
 			m.cfg.Event(v1.EventTypeNormal, reasonEnforced, "Updated Node Allocatable limit across pods")
 		}
 	}

@@ -177,8 +177,8 @@ func (n *remoteNode) create(ctx context.Context, name string, volume bool) error
 	return err
 }
 
-// told returns how often a pod's container has entered and left.
-func (n *remoteNode) told(pod string) (entered, left int) {
+// turns returns how often a pod's container has entered and left.
+func (n *remoteNode) turns(pod string) (entered, left int) {
 	data, err := os.ReadFile(n.file(pod))
 	if err != nil {
 		return 0, 0
@@ -193,7 +193,7 @@ func (n *remoteNode) lives(pod string) error { return n.counted(pod, 0, 0) }
 // counted checks that the pod's container has entered once and left the given number of times. It
 // may have entered up to lost more times without leaving.
 func (n *remoteNode) counted(pod string, lost, left int) error {
-	if in, out := n.told(pod); in < 1 || in > 1+lost || out != left {
+	if in, out := n.turns(pod); in < 1 || in > 1+lost || out != left {
 		return fmt.Errorf("the container of %s entered %d times and left %d times, want 1 (and at most %d that the runtime gave up) and %d", pod, in, out, lost, left)
 	}
 	return nil
@@ -347,14 +347,14 @@ func (n *remoteNode) awaitGone(ctx context.Context, pod string) (<-chan int, err
 		defer stream.Stop()
 		for e := range stream.ResultChan() {
 			if e.Type == watch.Deleted {
-				_, left := n.told(pod)
+				_, left := n.turns(pod)
 				gone <- left
 				return
 			}
 		}
 		// The API server ended the watch, so the moment is known less exactly.
 		if n.lab.PodGone(ctx, namespace, pod, linkPatience) == nil {
-			_, left := n.told(pod)
+			_, left := n.turns(pod)
 			gone <- left
 		}
 	}()

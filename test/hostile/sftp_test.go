@@ -46,7 +46,7 @@ func serveSFTP(file string) error {
 		}
 		lie := sshtest.SFTPLies[string(name)]
 		if lie != nil {
-			err = os.WriteFile(toldFile(file), name, 0o644)
+			err = os.WriteFile(claimFile(file), name, 0o644)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -55,7 +55,7 @@ func serveSFTP(file string) error {
 	})
 }
 
-func toldFile(file string) string { return file + ".told" }
+func claimFile(file string) string { return file + ".claim" }
 
 // TestOneHostsFilesLie checks the same with an SFTP server that lies when a log is read.
 func TestOneHostsFilesLie(t *testing.T) {
@@ -76,8 +76,8 @@ func (r *rig) filesLie(t *testing.T, file, address string) {
 		var said error
 		if err := labtest.Until(t.Context(), patience, "a log is read", func(ctx context.Context) error {
 			_, said = r.fakes.Lab.Client.CoreV1().Pods(r.namespace).GetLogs(resident, &v1.PodLogOptions{}).DoRaw(ctx)
-			if told, err := os.ReadFile(toldFile(file)); err != nil || string(told) != name {
-				return fmt.Errorf("the lie was not told: the last is %q, %v; the log: %v", told, err, said)
+			if claimed, err := os.ReadFile(claimFile(file)); err != nil || string(claimed) != name {
+				return fmt.Errorf("the lie did not come: the last is %q, %v; the log: %v", claimed, err, said)
 			}
 			return nil
 		}); err != nil {

@@ -55,18 +55,18 @@ func TestClockIsWrong(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		told := labtest.Container(p, "main").State.Terminated
-		if told.ExitCode != 7 {
-			return fmt.Errorf("it is reported to have ended with %d, not 7", told.ExitCode)
+		ended := labtest.Container(p, "main").State.Terminated
+		if ended.ExitCode != 7 {
+			return fmt.Errorf("it is reported to have ended with %d, not 7", ended.ExitCode)
 		}
 		for _, e := range n.Runtime.Log() {
 			if e.ID != id {
 				continue
 			}
-			when := told.FinishedAt.Time
+			when := ended.FinishedAt.Time
 			switch e.Op {
 			case fake.OpStart:
-				when = told.StartedAt.Time
+				when = ended.StartedAt.Time
 			case fake.OpExit:
 			default:
 				continue

@@ -205,12 +205,12 @@ func TestTruth(t *testing.T) {
 		"another instance": {func(_ *trace, c *v1.ContainerStatus) { c.ContainerID = "containerd://a" }, "its instance is reported to be"},
 		"other restarts":   {func(_ *trace, c *v1.ContainerStatus) { c.RestartCount = 2 }, "2 restarts are reported"},
 		"another start":    {func(_ *trace, c *v1.ContainerStatus) { c.State.Running.StartedAt = metav1.NewTime(second(2)) }, "it started at"},
-		"no end before":    {func(_ *trace, c *v1.ContainerStatus) { c.LastTerminationState.Terminated = nil }, "its end is not told"},
-		"another code":     {func(_ *trace, c *v1.ContainerStatus) { c.LastTerminationState.Terminated.ExitCode = 1 }, "the end told is"},
+		"no end before":    {func(_ *trace, c *v1.ContainerStatus) { c.LastTerminationState.Terminated = nil }, "its end is not reported"},
+		"another code":     {func(_ *trace, c *v1.ContainerStatus) { c.LastTerminationState.Terminated.ExitCode = 1 }, "the reported end is"},
 		"another end": {func(_ *trace, c *v1.ContainerStatus) {
 			c.LastTerminationState.Terminated.FinishedAt = metav1.NewTime(second(9))
 		}, "it ended at"},
-		"it has ended": {func(e *trace, _ *v1.ContainerStatus) { e.instances[1].Exited = second(25) }, "the end told is"},
+		"it has ended": {func(e *trace, _ *v1.ContainerStatus) { e.instances[1].Exited = second(25) }, "the reported end is"},
 		"it waits": {func(_ *trace, c *v1.ContainerStatus) {
 			c.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
 		}, "it runs, and its status"},

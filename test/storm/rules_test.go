@@ -342,18 +342,18 @@ func (t *trace) containerTruth(p *v1.Pod, c v1.ContainerStatus) []string {
 		return bad
 	}
 	before := t.last(string(p.UID), c.Name, i.Created.Add(-time.Nanosecond))
-	near := func(what string, told, was time.Time) {
-		if d := told.Sub(was).Abs(); d > 2*time.Second {
-			wrong("it %s at %s, and is reported to have at %s", what, oracle.Clock(was), oracle.Clock(told))
+	near := func(what string, reported, was time.Time) {
+		if d := reported.Sub(was).Abs(); d > 2*time.Second {
+			wrong("it %s at %s, and is reported to have at %s", what, oracle.Clock(was), oracle.Clock(reported))
 		}
 	}
 	end := func(end *v1.ContainerStateTerminated, i *labtest.Instance) {
 		if end == nil {
-			wrong("its end is not told: %s", oracle.Describe(i))
+			wrong("its end is not reported: %s", oracle.Describe(i))
 			return
 		}
 		if !strings.HasSuffix(end.ContainerID, i.ID) || int(end.ExitCode) != i.Code && !t.cut(i) {
-			wrong("the end told is of %s, with %d: %s", end.ContainerID, end.ExitCode, oracle.Describe(i))
+			wrong("the reported end is of %s, with %d: %s", end.ContainerID, end.ExitCode, oracle.Describe(i))
 		}
 		if !i.Exited.IsZero() {
 			near("ended", end.FinishedAt.Time, i.Exited)

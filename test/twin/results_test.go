@@ -29,10 +29,10 @@ func TestCauses(t *testing.T) {
 		noise bool
 		want  string
 	}{
-		{Difference{Scenario: "a", Where: "events of the pod", Other: "told twice"}, false, "one"},
-		{Difference{Scenario: "ab", Where: "events of the pod", Other: "told twice"}, false, ""},
-		{Difference{Scenario: "a", Where: "status, events of the pod", Other: "told twice"}, false, ""},
-		{Difference{Scenario: "a", Where: "events of the pod", Other: "told once"}, false, ""},
+		{Difference{Scenario: "a", Where: "events of the pod", Other: "reported twice"}, false, "one"},
+		{Difference{Scenario: "ab", Where: "events of the pod", Other: "reported twice"}, false, ""},
+		{Difference{Scenario: "a", Where: "status, events of the pod", Other: "reported twice"}, false, ""},
+		{Difference{Scenario: "a", Where: "events of the pod", Other: "reported once"}, false, ""},
 		{Difference{Scenario: "c", Where: "phase", Other: "Failed"}, false, "two"},
 		{Difference{Scenario: "c", Where: "phase", Kubelet: "Running"}, false, ""},
 		{Difference{Scenario: "c", Where: "phase", Kubelet: "Running"}, true, "three"},

@@ -218,11 +218,11 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 		return result
 	}
 	var late <-chan time.Time
-	open, told := 2, 0
+	open, reported := 2, 0
 	for open > 0 {
 		select {
 		case result.Code = <-exit:
-			if told++; told < 2 || !r.Foreign {
+			if reported++; reported < 2 || !r.Foreign {
 				continue
 			}
 			t := time.NewTimer(straggler)
@@ -251,12 +251,12 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 	for drained := false; !drained; {
 		select {
 		case result.Code = <-exit:
-			told++
+			reported++
 		default:
 			drained = true
 		}
 	}
-	if told < 2 {
+	if reported < 2 {
 		return Result{}, unreachable(errors.New("shell: an answer without an exit code"))
 	}
 	if written != nil {
