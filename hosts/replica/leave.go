@@ -40,11 +40,12 @@ func (r *Replica) left() bool {
 func (r *Replica) drop(ctx context.Context) {
 	r.mu.Lock()
 	had := slices.Collect(maps.Keys(r.held))
+	kept := slices.DeleteFunc(slices.Clone(had), func(h string) bool { return r.given[h] })
 	clear(r.held)
 	clear(r.given)
 	r.pass()
 	r.mu.Unlock()
-	for _, h := range had {
+	for _, h := range kept { // a write of the others' holder may be under way
 		r.objects.Look(h)
 	}
 	busy := func(h string) bool { return r.cfg.Managed(h) || r.objects.At(h) }

@@ -183,6 +183,25 @@ func TestLeaves(t *testing.T) {
 	})
 }
 
+// TestBothLeave: the replica that gets a host leaves at any moment of the handover. The one that gives
+// it does not begin with the host again while the new holder is written.
+func TestBothLeave(t *testing.T) {
+	for after := time.Duration(0); after < 1200*time.Millisecond; after += 10 * time.Millisecond {
+		bubble(t, 2, func(t *testing.T, w *world) {
+			a, b := w.start("a"), w.start("b")
+			w.after(time.Minute)
+			w.want("a:1 b:1")
+			a.cancel()
+			w.after(after)
+			b.cancel()
+			w.after(time.Minute)
+			if len(a.ended) == 0 || len(b.ended) == 0 {
+				t.Errorf("%s apart: %d and %d have ended", after, len(a.ended), len(b.ended))
+			}
+		})
+	}
+}
+
 // TestLeavingTakesNothing: a host that is added while a replica leaves goes to another.
 func TestLeavingTakesNothing(t *testing.T) {
 	bubble(t, 6, func(t *testing.T, w *world) {
