@@ -244,9 +244,20 @@ func TestLivenessProbeRestarts(t *testing.T) {
 // that is stuck.
 func TestTheTurnHasAMonotonicReading(t *testing.T) {
 	w := up(t)
-	w.until("the loop turns", func() bool { return w.node.loop.Healthy() == nil })
+	w.until("the loop iterates", func() bool { return !w.node.loop.Turned().IsZero() })
 	if at := w.node.loop.Turned(); at == at.Round(0) {
 		t.Errorf("%v has none", at)
+	}
+}
+
+// TestALoopThatEnds does not run any more, although its workers may take long to end.
+func TestALoopThatEnds(t *testing.T) {
+	w := up(t)
+	w.until("the loop iterates", func() bool { return !w.node.loop.Turned().IsZero() })
+	loop := w.node.loop
+	w.down()
+	if err := loop.Healthy(); err != nil || !loop.Turned().IsZero() {
+		t.Errorf("%v, and it counts as running", err)
 	}
 }
 
