@@ -75,7 +75,7 @@ func ownCgroupOf(text string) string {
 
 func (n *Node) statsMachine() stats.Machine {
 	f := n.seen.load().facts
-	return stats.Machine{KernelVersion: f.KernelVersion, OSImage: f.OSImage, CPUs: f.CPUs, PhysicalCores: f.PhysicalCores, CPUSockets: f.CPUSockets}
+	return stats.Machine{KernelVersion: f.KernelVersion, OSImage: f.OSImage, CPUs: f.CPUs, PhysicalCores: f.PhysicalCores, CPUSockets: f.CPUSockets, MaxPods: int(n.cfg.MaxPods)}
 }
 
 // statsPods returns the pods that run, from the PLEG cache. sandbox is the image of sandboxes.

@@ -29,6 +29,8 @@ import (
 type Machine struct {
 	KernelVersion, OSImage          string
 	CPUs, PhysicalCores, CPUSockets int
+	// MaxPods is how many pods the node admits.
+	MaxPods int
 }
 
 // WriteCadvisor answers a request for what a kubelet serves at /metrics/cadvisor. cAdvisor's own
@@ -40,7 +42,7 @@ func WriteCadvisor(w http.ResponseWriter, r *http.Request, s *Snapshot, m Machin
 		log.Error(err, "Failed to collect cAdvisor's metrics")
 		s = nil
 	}
-	if s != nil && s.series() > seriesEach+seriesOfPod*len(s.Pods) {
+	if s != nil && s.series() > seriesEach+seriesOfPod*min(len(s.Pods), m.MaxPods) {
 		log.Error(nil, "Refused the counters of a host: too many groups, devices or interfaces", "series", s.series(), "pods", len(s.Pods))
 		s = nil
 	}
@@ -120,8 +122,19 @@ func (p *page) send(w http.ResponseWriter, r *http.Request) {
 		}
 		body = plain
 	}
-	_, _ = io.Copy(w, body) // an error is the caller's
+	piece, end := make([]byte, 32<<10), time.Now().Add(sendTimeout)
+	for time.Now().Before(end) {
+		n, err := body.Read(piece)
+		if _, failed := w.Write(piece[:n]); err != nil || failed != nil {
+			return
+		}
+	}
+	panic(http.ErrAbortHandler) // a page that ends early must not look whole
 }
+
+// sendTimeout bounds how long a caller may take to read a page. The longest timeout of a scrape in use
+// is a minute.
+const sendTimeout = time.Minute
 
 // included are the metrics that a kubelet includes.
 func included(s *Snapshot) container.MetricSet {

@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-var machine = Machine{KernelVersion: "6.12.1", OSImage: "Debian GNU/Linux 13", CPUs: 8, PhysicalCores: 4, CPUSockets: 1}
+var machine = Machine{KernelVersion: "6.12.1", OSImage: "Debian GNU/Linux 13", CPUs: 8, PhysicalCores: 4, CPUSockets: 1, MaxPods: 110}
 
 // snapshot is what a collection finds on a host with a pod of two containers and one on the host's
 // network.
@@ -175,7 +175,8 @@ func TestCadvisorIsBounded(t *testing.T) {
 	if got := scrape(with(20, 9, 3, 2)); strings.Contains(got, "\ncontainer_scrape_error 1\n") || strings.Count(got, "\ncontainer_") > with(20, 9, 3, 2).series() {
 		t.Errorf("a full node: %d series of at most %d; %.300q", strings.Count(got, "\ncontainer_"), with(20, 9, 3, 2).series(), got)
 	}
-	for what, s := range map[string]*Snapshot{"control groups": with(10, 600, 0, 0), "devices": with(10, 9, 256, 0), "interfaces": with(64, 1, 0, 400)} {
+	for what, s := range map[string]*Snapshot{"control groups": with(10, 600, 0, 0), "devices": with(10, 9, 256, 0), "interfaces": with(64, 1, 0, 400),
+		"control groups and pods": with(1000, 15, 0, 0)} {
 		if got := scrape(s); !strings.Contains(got, "\ncontainer_scrape_error 1\n") || strings.Contains(got, "container_cpu") {
 			t.Errorf("too many %s: %.300q", what, got)
 		}
@@ -207,6 +208,32 @@ func TestSlowReadersOfCadvisor(t *testing.T) {
 		}
 		close(read)
 		slow.Wait()
+	})
+}
+
+// TestPagesOfANodeAreBounded: callers who do not read do not pile up pages of a node, and end.
+func TestPagesOfANodeAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &box{}
+		s := &Server{Collector: b.collector(t), Node: "n1", Machine: func() Machine { return machine }}
+		read := make(chan struct{})
+		var slow sync.WaitGroup
+		for range maxPages {
+			slow.Go(func() {
+				defer func() { _ = recover() }() // as net/http does
+				s.Cadvisor(unread{httptest.NewRecorder(), read}, httptest.NewRequest("GET", "/", nil))
+			})
+		}
+		synctest.Wait()
+		if w := answer(s.Cadvisor); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("one more is answered with %d", w.Code)
+		}
+		time.Sleep(2 * sendTimeout)
+		close(read)
+		slow.Wait()
+		if w := answer(s.Cadvisor); w.Code != http.StatusOK {
+			t.Errorf("afterwards it is %d", w.Code)
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package stats
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -16,7 +17,13 @@ type Server struct {
 	Node      string
 	// Machine returns what is known about the host itself.
 	Machine func() Machine
+
+	pages atomic.Int32 // being made or sent
 }
+
+// maxPages bounds the pages of a node that are being made or sent: other nodes wait for those that are
+// made, and each takes memory until its caller has read it.
+const maxPages = 4
 
 // Summary returns the summary API's answer.
 func (s *Server) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error) {
@@ -58,6 +65,12 @@ func (s *Server) Resource(w http.ResponseWriter, r *http.Request) {
 
 // Cadvisor answers /metrics/cadvisor.
 func (s *Server) Cadvisor(w http.ResponseWriter, r *http.Request) {
+	if s.pages.Add(1) > maxPages {
+		s.pages.Add(-1)
+		http.Error(w, "too many requests for this node's metrics at a time", http.StatusServiceUnavailable)
+		return
+	}
+	defer s.pages.Add(-1)
 	got, err := s.Collector.Get(r.Context(), Need{Detail: true})
 	WriteCadvisor(w, r, got, s.Machine(), err)
 }
