@@ -57,7 +57,7 @@ func (p *provider) get(ctx context.Context, q question) (answer, error) {
 	f := p.flights[key]
 	if f == nil {
 		// The first caller may leave before the others.
-		runCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline)
+		runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		f = &flight{cancel: cancel, done: make(chan struct{})}
 		p.flights[key] = f
 		go p.fly(runCtx, key, f, q)
@@ -95,7 +95,7 @@ func (p *provider) leave(key flightKey, f *flight) bool {
 
 func (p *provider) fly(ctx context.Context, key flightKey, f *flight, q question) {
 	defer close(f.done)
-	response, err := p.run(ctx, q)
+	response, err := p.inTurn(ctx, q)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.flights[key] == f {
@@ -106,6 +106,21 @@ func (p *provider) fly(ctx context.Context, key flightKey, f *flight, q question
 		return
 	}
 	f.auth, f.err = p.take(q, response, time.Now())
+}
+
+// inTurn runs the program when few others run.
+func (p *provider) inTurn(ctx context.Context, q question) (*credentialapi.CredentialProviderResponse, error) {
+	for _, places := range []chan struct{}{p.share, running} {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	return p.run(ctx, q)
 }
 
 // take caches an answer for as long as it says. The caller holds mu.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -404,4 +405,38 @@ func TestAnAnswerEndsByEitherClock(t *testing.T) {
 			t.Errorf("it is kept beyond its time, %s", what)
 		}
 	}
+}
+
+// TestFewRunsAtATime: a pod with images of many repositories starts few programs at once, and the
+// minute of each begins with its run. Another node's programs run meanwhile.
+func TestFewRunsAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{}
+		s := &script{response: credentialapi.CredentialProviderResponse{CacheKeyType: "Image"}}
+		one, two := set(t, c, map[*script]kubeletconfig.CredentialProvider{s: {}}, s), set(t, c, map[*script]kubeletconfig.CredentialProvider{s: {}}, s)
+		var now, most, ran atomic.Int32
+		one.providers[0].run = func(ctx context.Context, q question) (*credentialapi.CredentialProviderResponse, error) {
+			defer now.Add(-1)
+			if n := now.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			time.Sleep(50 * time.Second)
+			if ctx.Err() == nil {
+				ran.Add(1)
+			}
+			return nil, errors.New("no credential")
+		}
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() { one.Credentials(t.Context(), podOf("web", ""), fmt.Sprint("r.example/", i)) })
+		}
+		synctest.Wait()
+		if got := users(t, two, podOf("web", ""), "r.example/a"); got == "" {
+			t.Error("another node has no credential")
+		}
+		all.Wait()
+		if most.Load() != runsOfNode || ran.Load() != 20 {
+			t.Errorf("%d ran at a time, and %d within their time", most.Load(), ran.Load())
+		}
+	})
 }

@@ -55,8 +55,9 @@ func New(programs []Program, accounts Accounts, tokens Tokens) (*Set, error) {
 		return nil, errors.New("credentialprovider: accounts and tokens are required")
 	}
 	s := &Set{accounts: accounts, tokens: tokens}
+	share := make(chan struct{}, runsOfNode)
 	for _, p := range programs {
-		s.providers = append(s.providers, &provider{Program: p, run: p.run, cache: map[cacheKey]cached{}, flights: map[flightKey]*flight{}})
+		s.providers = append(s.providers, &provider{Program: p, run: p.run, share: share, cache: map[cacheKey]cached{}, flights: map[flightKey]*flight{}})
 	}
 	return s, nil
 }
@@ -175,6 +176,8 @@ type answer map[string]credentialapi.AuthConfig
 type provider struct {
 	Program
 	run func(ctx context.Context, q question) (*credentialapi.CredentialProviderResponse, error)
+	// share has a token for each run of this Set.
+	share chan struct{}
 
 	mu      sync.Mutex
 	cache   map[cacheKey]cached
@@ -190,5 +193,15 @@ func (p *provider) handles(repository string) bool {
 	return false
 }
 
-// deadline bounds one run.
+// deadline bounds one run, without the time that it waits for its turn.
 const deadline = time.Minute
+
+// A pod may have 128 images of different repositories, and each run is a process of tens of MiB beside
+// this one.
+const (
+	runsOfNode    = 2
+	runsOfProcess = 8
+)
+
+// running has a token for each run, for all nodes of the process.
+var running = make(chan struct{}, runsOfProcess)
