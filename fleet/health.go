@@ -54,13 +54,14 @@ func (h *Health) Run(ctx context.Context) error {
 		}
 		_, _ = io.WriteString(w, "ok\n")
 	})
-	mux.Handle("GET /metrics", node.ProcessMetrics())
+	mux.Handle("GET /metrics", fewAtATime(mostScrapes, node.ProcessMetrics()))
 	write := 10 * time.Second
 	if h.Profiling {
 		profiling(mux)
 		write = 2 * time.Minute // a CPU profile takes 30 seconds
 	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: write, MaxHeaderBytes: 1 << 13}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: write, MaxHeaderBytes: 1 << 13, ConnState: new(callers).state}
+	server.SetKeepAlivesEnabled(false) // each connection ends within seconds
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(h.listener); ctx.Err() == nil {
 		return fmt.Errorf("--health-address: %w", err)
