@@ -211,11 +211,11 @@ others() {
   step helm helm
 }
 
-mostly_waiting() { parallel; others; }
+one_by_one() { serial; others; }
 
 step lab hack/test-lab.sh
 if [ "$slow" ]; then
-  beside serial mostly_waiting
+  beside one_by_one parallel
 else
   beside serial parallel others
 fi
