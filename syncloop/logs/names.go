@@ -17,6 +17,7 @@ const (
 // rotated log and the new one count. The other files are compressed. Both lists are in the order of
 // processing, oldest first.
 func choose(names []string, base string, maxFiles int) (remove, compress []string) {
+	names = slices.Compact(slices.Sorted(slices.Values(names))) // a host may list one twice
 	var rotated []string
 	for _, n := range names {
 		switch {
@@ -28,7 +29,6 @@ func choose(names []string, base string, maxFiles int) (remove, compress []strin
 			rotated = append(rotated, n)
 		}
 	}
-	slices.Sort(rotated)
 	excess := max(len(rotated)-max(maxFiles-2, 0), 0)
 	remove = append(remove, rotated[:excess]...)
 	for _, n := range rotated[excess:] {
