@@ -291,6 +291,15 @@ func (n *remoteNode) failLink(ctx context.Context, pod string, class labtest.Lin
 		if lost, err = lostStart(p); err != nil {
 			return hit, err
 		}
+		// A container runs before its shell has written anything.
+		if err := labtest.Until(ctx, linkPatience, pod+" enters", func(context.Context) error {
+			if in, _ := n.turns(pod); in == 0 {
+				return errors.New("not yet")
+			}
+			return nil
+		}); err != nil {
+			return hit, err
+		}
 		if err := n.counted(pod, lost, 0); err != nil {
 			return hit, err
 		}
