@@ -46,14 +46,9 @@ func WriteCadvisor(w http.ResponseWriter, r *http.Request, s *Snapshot, m Machin
 		log.Error(nil, "Refused the counters of a host: too many groups, devices or interfaces", "series", s.series(), "pods", len(s.Pods))
 		s = nil
 	}
-	select {
-	case writing <- struct{}{}:
-	case <-r.Context().Done():
-		return
+	if p := newPage(r, s, m); p != nil {
+		p.send(w, r)
 	}
-	p := newPage(r, s, m)
-	<-writing
-	p.send(w, r)
 }
 
 // writing holds a token while an answer is made, but not while it is sent. One for a full node takes
@@ -95,8 +90,14 @@ func (p *page) WriteHeader(int) {}
 
 func (p *page) Write(data []byte) (int, error) { return p.body.Write(data) }
 
-// newPage makes the answer to r.
+// newPage makes the answer to r in its turn; nil if the caller does not wait for it.
 func newPage(r *http.Request, s *Snapshot, m Machine) *page {
+	select {
+	case writing <- struct{}{}:
+		defer func() { <-writing }()
+	case <-r.Context().Done():
+		return nil
+	}
 	of := cadvisorProvider{s, m}
 	set := included(s)
 	registry := prometheus.NewRegistry()

@@ -3,6 +3,7 @@ package stats
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -183,7 +184,8 @@ func TestCadvisorIsBounded(t *testing.T) {
 	}
 }
 
-// TestSlowReadersOfCadvisor: callers who do not read keep no other from an answer, compressed or not.
+// TestSlowReadersOfCadvisor: callers who do not read their answer do not delay others. An answer is compressed
+// if its caller accepts that.
 func TestSlowReadersOfCadvisor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := make(chan struct{})
@@ -209,6 +211,28 @@ func TestSlowReadersOfCadvisor(t *testing.T) {
 		close(read)
 		slow.Wait()
 	})
+}
+
+// TestPanicKeepsNoToken: after a panic while a page is made, which the API server recovers from, other
+// requests are answered.
+func TestPanicKeepsNoToken(t *testing.T) {
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("a request without a header did not panic")
+			}
+		}()
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header = nil
+		WriteCadvisor(httptest.NewRecorder(), r, snapshot(), machine, nil)
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	w := httptest.NewRecorder()
+	WriteCadvisor(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), snapshot(), machine, nil)
+	if !strings.Contains(w.Body.String(), "container_cpu") {
+		t.Error("the next request was not answered")
+	}
 }
 
 // TestPagesOfANodeAreBounded: callers who do not read do not pile up pages of a node, and end.
