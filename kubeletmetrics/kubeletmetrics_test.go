@@ -12,6 +12,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 
+	"github.com/bowline-k8s/bowline/features"
 	"github.com/bowline-k8s/bowline/host"
 )
 
@@ -64,9 +65,10 @@ kubelet_runtime_operations_total{operation_type="start_container"} 3
 func TestState(t *testing.T) {
 	s := State{
 		NodeName: "n1", CgroupVersion: 2, Sandboxes: 3, Containers: map[string]int{"running": 4, "exited": 1}, Desired: map[bool]int{false: 3, true: 1},
-		Active: map[bool]int{false: 2, true: 1}, MirrorPods: 1, EphemeralContainers: 1, Volumes: map[string]int{"kubernetes.io/secret": 2},
+		Active: map[bool]int{false: 2, true: 1}, MirrorPods: 1, EphemeralContainers: 1, Volumes: map[Volumes]int{{"kubernetes.io/secret", Actual}: 2},
 		Claims:         map[Claim]host.FileSystem{{Namespace: "shop", Name: "data"}: {Bytes: 100, FreeBytes: 30, Inodes: 10, InodesFree: 4}},
 		CertificateTTL: map[string]float64{"server": 3600}, RelistedAt: 1.5,
+		Features: []features.State{{Name: "ContainerCheckpoint", Stage: "BETA"}, {Name: "ImageVolume", Enabled: true}},
 	}
 	const want = `
 # HELP kubelet_active_pods [ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.
@@ -89,12 +91,16 @@ kubelet_volume_stats_inodes_used{namespace="shop",persistentvolumeclaim="data"} 
 # HELP kubelet_volume_stats_used_bytes [ALPHA] Number of used bytes in the volume
 # TYPE kubelet_volume_stats_used_bytes gauge
 kubelet_volume_stats_used_bytes{namespace="shop",persistentvolumeclaim="data"} 70
+# HELP kubernetes_feature_enabled [BETA] This metric records the data about the stage and enablement of a k8s feature.
+# TYPE kubernetes_feature_enabled gauge
+kubernetes_feature_enabled{name="ContainerCheckpoint",stage="BETA"} 0
+kubernetes_feature_enabled{name="ImageVolume",stage=""} 1
 # HELP volume_manager_total_volumes [ALPHA] Number of volumes in Volume Manager
 # TYPE volume_manager_total_volumes gauge
 volume_manager_total_volumes{plugin_name="kubernetes.io/secret",state="actual_state_of_world"} 2
 `
 	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "kubelet_active_pods", "kubelet_node_name", "kubelet_running_containers",
-		"kubelet_running_pods", "kubelet_volume_stats_inodes_used", "kubelet_volume_stats_used_bytes", "volume_manager_total_volumes"); err != nil {
+		"kubelet_running_pods", "kubelet_volume_stats_inodes_used", "kubelet_volume_stats_used_bytes", "kubernetes_feature_enabled", "volume_manager_total_volumes"); err != nil {
 		t.Error(err)
 	}
 }
