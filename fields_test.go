@@ -93,6 +93,9 @@ func selectors(t *testing.T) map[string]bool {
 	if found["cfg.LogMaxSize"] { // in bytes
 		found["cfg.ContainerLogMaxSize"] = true
 	}
+	if found["cfg.EvictionHard"] { // Load merges the defaults into it (config.TestMergedEvictions)
+		found["cfg.MergeDefaultEvictionSettings"] = true
+	}
 	return found
 }
 

@@ -279,3 +279,21 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestMergedEvictions: a threshold that is set replaces the other default ones only if they are not merged.
+func TestMergedEvictions(t *testing.T) {
+	for text, want := range map[string]map[string]string{
+		"hosts: [{evictionHard: {memory.available: 5%}}]": {"memory.available": "5%"},
+		"mergeDefaultEvictionSettings: true\nhosts: [{evictionHard: {memory.available: 5%, pid.available: 10%}}]": {"memory.available": "5%", "pid.available": "10%",
+			"nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%"},
+		"evictionHard: {nodefs.available: 1Gi}\nhosts: [{mergeDefaultEvictionSettings: true}]": {"memory.available": "100Mi",
+			"nodefs.available": "1Gi", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%"},
+	} {
+		c, err := Parse([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: k\n" + text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if diff := cmp.Diff(want, c.Hosts[0].EvictionHard); diff != "" {
+			t.Errorf("%s: %s", text, diff)
+		}
+	}
+}

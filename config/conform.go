@@ -178,9 +178,11 @@ func expected(t reflect.Type) string {
 		return "true or false"
 	case reflect.Int32, reflect.Int64:
 		return "a whole number"
+	case reflect.Uint32:
+		return "a whole number, at least 0"
 	}
 	switch t.Name() {
-	case "Duration":
+	case "Duration", "TimeOrMetaDuration":
 		return `a duration such as "10s" or "5m"`
 	case "Time":
 		return "a time as RFC 3339 writes it"

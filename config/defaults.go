@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"path"
 	"path/filepath"
 	"strings"
@@ -9,12 +10,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/features"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
 const defaultEndpoint = "unix:///run/containerd/containerd.sock"
 
 func setDefaults(c *BowlineConfiguration) {
+	setLoggingDefaults(c.Logging)
 	setNodeDefaults(&c.NodeSettings)
 	if c.HostObjects != nil {
 		orDefault(&c.HostObjects.Template.Kubeconfig, c.Kubeconfig)
@@ -60,6 +63,7 @@ func setNodeDefaults(n *NodeSettings) {
 	orPointer(&n.CPUCFSQuota, true)
 	orDuration(&n.CPUCFSQuotaPeriod, 100*time.Millisecond)
 	orPointer(&n.SingleProcessOOMKill, false)
+	orPointer(&n.UserNamespaces.IDsPerPod, idsUnit)
 	orPointer(&n.SeccompDefault, false)
 	orPointer(&n.EnableSystemLogHandler, true)
 	orPointer(&n.EnableSystemLogQuery, false)
@@ -68,7 +72,9 @@ func setNodeDefaults(n *NodeSettings) {
 	orDefault(&n.ClusterDomain, "cluster.local")
 	orPointer(&n.ResolvConf, "/etc/resolv.conf")
 	orDuration(&n.SyncFrequency, time.Minute)
+	orDuration(&n.VolumeStatsAggPeriod, time.Minute)
 	orDuration(&n.NodeStatusReportFrequency, 5*time.Minute)
+	orPointer(&n.NodeStatusMaxImages, 50)
 	orDefault(&n.NodeLeaseDurationSeconds, 40)
 	orPointer(&n.KubeAPIQPS, 50)
 	orPointer(&n.KubeAPIBurst, 100)
@@ -78,19 +84,12 @@ func setNodeDefaults(n *NodeSettings) {
 	orPointer(&n.RegistryBurst, 10)
 	orDefault(&n.TLSMinVersion, "VersionTLS12")
 	orDuration(&n.StreamingConnectionIdleTimeout, 4*time.Hour)
-	orDuration(&n.CrashLoopBackOff.MaxContainerRestartPeriod, 5*time.Minute)
 	orPointer(&n.SerializeImagePulls, false)
 	orPointer(&n.ImageGCHighThresholdPercent, 85)
 	orPointer(&n.ImageGCLowThresholdPercent, 80)
 	orDuration(&n.ImageMinimumGCAge, 2*time.Minute)
-	if n.EvictionHard == nil {
-		n.EvictionHard = map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
-			"imagefs.available": "15%", "imagefs.inodesFree": "5%"}
-	}
+	setEvictionDefaults(n)
 	orDuration(&n.EvictionPressureTransitionPeriod, 5*time.Minute)
-	if n.ImagePullCredentialsVerificationPolicy == "" {
-		n.ImagePullCredentialsVerificationPolicy = "NeverVerifyPreloadedImages"
-	}
 	orPointer(&n.Authentication.Webhook.Enabled, true)
 	orDuration(&n.Authentication.Webhook.CacheTTL, 2*time.Minute)
 	orPointer(&n.Authentication.Anonymous.Enabled, false)
@@ -110,6 +109,26 @@ func setNodeDefaults(n *NodeSettings) {
 	orDuration(&n.FileCheckFrequency, 20*time.Second)
 	orDuration(&n.HTTPCheckFrequency, 20*time.Second)
 	orDefault(&n.ConfigMapAndSecretChangeDetectionStrategy, StrategyWatch)
+	gates, _ := features.New(n.FeatureGates) // validateFeatures lists the faults
+	if gates.Enabled(features.KubeletCrashLoopBackOffMax) {
+		orDuration(&n.CrashLoopBackOff.MaxContainerRestartPeriod, 5*time.Minute)
+	}
+	if gates.Enabled(features.KubeletEnsureSecretPulledImages) {
+		orDefault(&n.ImagePullCredentialsVerificationPolicy, "NeverVerifyPreloadedImages")
+	}
+}
+
+func setEvictionDefaults(n *NodeSettings) {
+	orPointer(&n.MergeDefaultEvictionSettings, false)
+	defaults := map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+		"imagefs.available": "15%", "imagefs.inodesFree": "5%"}
+	switch {
+	case n.EvictionHard == nil:
+		n.EvictionHard = defaults
+	case *n.MergeDefaultEvictionSettings:
+		maps.Copy(defaults, n.EvictionHard)
+		n.EvictionHard = defaults
+	}
 }
 
 func orDefault[T comparable](field *T, value T) {

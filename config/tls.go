@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-base/cli/flag"
 )
 
 // http2Suites are those of which HTTP/2 over TLS 1.2 needs one (RFC 9113, section 9.2.2). Go serves
@@ -29,6 +30,14 @@ func validateTLS(at func(...string) *field.Path, n *NodeSettings) field.ErrorLis
 		errs = append(errs, field.Forbidden(p, "tlsMinVersion is VersionTLS13, whose suites cannot be chosen"))
 	} else if len(n.TLSCipherSuites) > 0 && !slices.ContainsFunc(n.TLSCipherSuites, func(s string) bool { return slices.Contains(http2Suites, s) }) {
 		errs = append(errs, field.Invalid(p, n.TLSCipherSuites, fmt.Sprintf("HTTP/2 needs one of %s", strings.Join(http2Suites, " and "))))
+	}
+	curves := at("tlsCurvePreferences")
+	for i, id := range n.TLSCurvePreferences {
+		if _, err := flag.TLSCurvePreferences([]int32{id}); err != nil {
+			errs = append(errs, field.Invalid(curves.Index(i), id, "no key exchange that Go has, such as 29 (X25519)"))
+		} else if slices.Contains(n.TLSCurvePreferences[:i], id) {
+			errs = append(errs, field.Duplicate(curves.Index(i), id))
+		}
 	}
 	return errs
 }

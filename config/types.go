@@ -5,6 +5,7 @@ package config
 import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	tracingapi "k8s.io/component-base/tracing/api/v1"
 
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
@@ -24,6 +25,12 @@ type BowlineConfiguration struct {
 	// Kubeconfig is the file with the node's credential, for hosts that do not set their own. A
 	// relative path is relative to the configuration file.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// Logging configures the log of the process. A flag of the log that is given wins.
+	Logging *Logging `json:"logging,omitempty"`
+	// Tracing sends traces of the starts of pods to an OpenTelemetry collector; off by default, and
+	// while samplingRatePerMillion is 0.
+	Tracing *tracingapi.TracingConfiguration `json:"tracing,omitempty"`
+
 	// RegisterWithTaints are set on every new node, in addition to the host's own taints.
 	RegisterWithTaints []v1.Taint `json:"registerWithTaints,omitempty"`
 
@@ -99,7 +106,7 @@ type Host struct {
 	Policy Policy `json:"policy,omitempty"`
 	// NodeIP is the machine's address, or an IPv4 and an IPv6 address separated by a comma; by
 	// default Bowline finds it on the host. It is the hostIP and the address of pods on the host
-	// network, and on a local host also the node's address.
+	// network, and also the node's address on a local host and with kubeletExposure host.
 	NodeIP string `json:"nodeIP,omitempty"`
 	// RootDirectory has the pods' volumes on the host; /var/lib/kubelet by default.
 	RootDirectory string `json:"rootDirectory,omitempty"`
@@ -236,6 +243,8 @@ type NodeSettings struct {
 	// SingleProcessOOMKill kills only the process that ran out of memory, instead of its whole
 	// container; false by default. Cgroup version 1 always kills only the process.
 	SingleProcessOOMKill *bool `json:"singleProcessOOMKill,omitempty"`
+	// UserNamespaces configures pods with hostUsers: false.
+	UserNamespaces UserNamespaces `json:"userNamespaces,omitempty"`
 	// SeccompDefault gives containers without a seccomp profile the runtime's default profile
 	// instead of none; false by default.
 	SeccompDefault *bool `json:"seccompDefault,omitempty"`
@@ -263,8 +272,14 @@ type NodeSettings struct {
 	// status shows; 10s by default, and 1m for a remote host, where it costs a round trip and some
 	// processes.
 	NodeStatusUpdateFrequency metav1.Duration `json:"nodeStatusUpdateFrequency,omitempty"`
+	// VolumeStatsAggPeriod is how long the measured size of a pod's volumes is used; 1m by default.
+	// If it is negative, volumes are not measured.
+	VolumeStatsAggPeriod metav1.Duration `json:"volumeStatsAggPeriod,omitempty"`
 	// NodeStatusReportFrequency is how often an unchanged status is sent; 5m by default.
 	NodeStatusReportFrequency metav1.Duration `json:"nodeStatusReportFrequency,omitempty"`
+	// NodeStatusMaxImages is how many images the node's status lists, the largest first; 50 by
+	// default. -1 means all of them.
+	NodeStatusMaxImages *int32 `json:"nodeStatusMaxImages,omitempty"`
 	// NodeLeaseDurationSeconds is the duration of the lease, renewed at a quarter of it; 40 by
 	// default.
 	NodeLeaseDurationSeconds int32 `json:"nodeLeaseDurationSeconds,omitempty"`
@@ -312,6 +327,9 @@ type NodeSettings struct {
 	// suites of TLS 1.3 cannot be chosen.
 	TLSMinVersion   string   `json:"tlsMinVersion,omitempty"`
 	TLSCipherSuites []string `json:"tlsCipherSuites,omitempty"`
+	// TLSCurvePreferences are the key exchanges by their numbers in Go's crypto/tls.CurveID, in any
+	// order; Go's defaults by default.
+	TLSCurvePreferences []int32 `json:"tlsCurvePreferences,omitempty"`
 	// StreamingConnectionIdleTimeout is how long an exec, attach or port-forward may be idle; 4h by
 	// default.
 	StreamingConnectionIdleTimeout metav1.Duration `json:"streamingConnectionIdleTimeout,omitempty"`
@@ -322,6 +340,10 @@ type NodeSettings struct {
 
 	// CrashLoopBackOff limits the pauses between restarts of a container.
 	CrashLoopBackOff CrashLoopBackOff `json:"crashLoopBackOff,omitempty"`
+
+	// FeatureGates switch features of Kubernetes on or off, by the names of package features; by
+	// default as the kubelet does.
+	FeatureGates map[string]bool `json:"featureGates,omitempty"`
 
 	// Container logs.
 
@@ -391,8 +413,12 @@ type NodeSettings struct {
 	// (memory.available, nodefs.available, nodefs.inodesFree, imagefs.available,
 	// imagefs.inodesFree, pid.available), each an amount or a percentage; by default
 	// memory.available 100Mi, nodefs.available 10%, nodefs.inodesFree 5%, imagefs.available 15%,
-	// imagefs.inodesFree 5%. If it is set, signals that are not in it have no threshold.
+	// imagefs.inodesFree 5%. If it is set, signals that are not in it have no threshold, unless
+	// MergeDefaultEvictionSettings is true.
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
+	// MergeDefaultEvictionSettings keeps the default thresholds of the signals that are not in
+	// EvictionHard; false by default. After Load they are in it.
+	MergeDefaultEvictionSettings *bool `json:"mergeDefaultEvictionSettings,omitempty"`
 	// EvictionSoft are the thresholds below which pods are evicted after EvictionSoftGracePeriod of
 	// the same signal, with a grace period of at most EvictionMaxPodGracePeriod seconds; none by
 	// default.
@@ -427,10 +453,17 @@ type NodeSettings struct {
 	ImageCredentialProviderBinDir string `json:"imageCredentialProviderBinDir,omitempty"`
 }
 
+// UserNamespaces configures the user namespaces of pods.
+type UserNamespaces struct {
+	// IDsPerPod is how many user and group IDs of the host each pod gets, a multiple of 65536; 65536
+	// by default. A pod that runs keeps what it has.
+	IDsPerPod *int64 `json:"idsPerPod,omitempty"`
+}
+
 // CrashLoopBackOff configures the restarts of a container that ends again and again.
 type CrashLoopBackOff struct {
 	// MaxContainerRestartPeriod is the longest pause before a restart, between 1s and 300s; 5m by
-	// default.
+	// default. It needs the feature gate KubeletCrashLoopBackOffMax.
 	MaxContainerRestartPeriod metav1.Duration `json:"maxContainerRestartPeriod,omitempty"`
 }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	tracingapi "k8s.io/component-base/tracing/api/v1"
 )
 
 // validate lists all mistakes of a configuration that has its defaults.
@@ -20,6 +21,8 @@ func validate(c *BowlineConfiguration) field.ErrorList {
 	errs := oneOf(field.NewPath("apiVersion"), c.APIVersion, APIVersion)
 	errs = append(errs, oneOf(field.NewPath("kind"), c.Kind, Kind)...)
 	errs = append(errs, validateTaints(field.NewPath("registerWithTaints"), c.RegisterWithTaints)...)
+	errs = append(errs, validateLogging(field.NewPath("logging"), c.Logging)...)
+	errs = append(errs, tracingapi.ValidateTracingConfiguration(c.Tracing, nil, field.NewPath("tracing"))...)
 	errs = append(errs, validateSettings(nil, &c.NodeSettings)...)
 	hosts := field.NewPath("hosts")
 	if len(c.Hosts) == 0 && c.HostObjects == nil {
@@ -124,6 +127,15 @@ func validateDurations(at func(...string) *field.Path, n *NodeSettings) (errs fi
 			errs = append(errs, field.Invalid(d.path, d.value.Duration.String(), "at least 1s"))
 		}
 	}
+	if d := n.CrashLoopBackOff.MaxContainerRestartPeriod.Duration; d != 0 && (d < time.Second || d > 5*time.Minute) { // 0: its feature gate is off
+		errs = append(errs, field.Invalid(at("crashLoopBackOff", "maxContainerRestartPeriod"), d.String(), "between 1s and 5m"))
+	}
+	if d := n.CPUCFSQuotaPeriod.Duration; d < time.Millisecond || d > time.Second {
+		errs = append(errs, field.Invalid(at("cpuCFSQuotaPeriod"), d.String(), "between 1ms and 1s"))
+	}
+	if d := n.VolumeStatsAggPeriod.Duration; d >= 0 && d < time.Second {
+		errs = append(errs, field.Invalid(at("volumeStatsAggPeriod"), d.String(), "at least 1s, or negative"))
+	}
 	if d := n.NodeStatusUpdateFrequency.Duration; d != 0 && d < time.Second { // 0: each host has its default
 		errs = append(errs, field.Invalid(at("nodeStatusUpdateFrequency"), d.String(), "at least 1s"))
 	}
@@ -140,14 +152,10 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 	errs := machinePath(at("podLogsDirectory"), n.PodLogsDirectory)
 	errs = append(errs, atLeast(at("maxPods"), int64(n.MaxPods), 1)...)
 	errs = append(errs, atLeast(at("podsPerCore"), int64(n.PodsPerCore), 0)...)
+	errs = append(errs, validateUserNamespaces(at("userNamespaces"), n)...)
 	errs = append(errs, validateRates(at, n)...)
 	errs = append(errs, validateTLS(at, n)...)
-	if period := n.CrashLoopBackOff.MaxContainerRestartPeriod.Duration; period < time.Second || period > 5*time.Minute {
-		errs = append(errs, field.Invalid(at("crashLoopBackOff", "maxContainerRestartPeriod"), period.String(), "between 1s and 5m"))
-	}
-	if period := n.CPUCFSQuotaPeriod.Duration; period < time.Millisecond || period > time.Second {
-		errs = append(errs, field.Invalid(at("cpuCFSQuotaPeriod"), period.String(), "between 1ms and 1s"))
-	}
+	errs = append(errs, validateFeatures(at, n)...)
 	if *n.PodPidsLimit < -1 || *n.PodPidsLimit == 0 {
 		errs = append(errs, field.Invalid(at("podPidsLimit"), *n.PodPidsLimit, "a positive number, or -1 for no limit"))
 	}
@@ -168,6 +176,7 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 		errs = append(errs, machinePath(at("resolvConf"), *n.ResolvConf)...)
 	}
 	errs = append(errs, validateDurations(at, n)...)
+	errs = append(errs, atLeast(at("nodeStatusMaxImages"), int64(*n.NodeStatusMaxImages), -1)...)
 	errs = append(errs, atLeast(at("nodeLeaseDurationSeconds"), int64(n.NodeLeaseDurationSeconds), 4)...)
 	if m := n.MaxParallelImagePulls; m != nil {
 		errs = append(errs, atLeast(at("maxParallelImagePulls"), int64(*m), 1)...)

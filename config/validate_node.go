@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -8,6 +10,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
+
+// idsUnit is what the IDs of a pod are a multiple of: a file system of 16-bit IDs fits into a pod.
+const idsUnit = 1 << 16
+
+// validateUserNamespaces has the kubelet's bounds. The first IDs are the host's own; the last ones are not
+// used, because 4294967295 is no ID.
+func validateUserNamespaces(p *field.Path, n *NodeSettings) field.ErrorList {
+	p = p.Child("idsPerPod")
+	ids := *n.UserNamespaces.IDsPerPod
+	switch {
+	case ids < idsUnit || ids%idsUnit != 0 || ids > math.MaxUint32:
+		return field.ErrorList{field.Invalid(p, ids, fmt.Sprintf("a multiple of %d, less than 4294967296", idsUnit))}
+	case 1<<32/ids-2 < int64(n.MaxPods):
+		return field.ErrorList{field.Invalid(p, ids, fmt.Sprintf("there are not so many IDs for each of maxPods (%d) pods", n.MaxPods))}
+	}
+	return nil
+}
 
 func validateLabels(p *field.Path, labels map[string]string) field.ErrorList {
 	var errs field.ErrorList

@@ -12,7 +12,7 @@ var verificationPolicies = []string{"AlwaysVerify", "NeverVerify", "NeverVerifyA
 // validateVerification checks for which images a pod must prove that its credentials may pull them.
 func validateVerification(at func(...string) *field.Path, n *NodeSettings) (errs field.ErrorList) {
 	policy, list := n.ImagePullCredentialsVerificationPolicy, n.PreloadedImagesVerificationAllowlist
-	if !slices.Contains(verificationPolicies, policy) {
+	if policy != "" && !slices.Contains(verificationPolicies, policy) { // "": its feature gate is off
 		errs = append(errs, field.NotSupported(at("imagePullCredentialsVerificationPolicy"), policy, verificationPolicies))
 	}
 	if len(list) > 0 && policy != "NeverVerifyAllowlistedImages" {
