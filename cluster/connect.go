@@ -22,6 +22,7 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/certificate"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
@@ -51,16 +52,22 @@ type Connection struct {
 // firstAnswer bounds the first exchange with the API server.
 const firstAnswer = 15 * time.Second
 
+// Counts count what a connection does. Each field may be nil.
+type Counts struct {
+	// Wrap wraps the transport of the node's requests.
+	Wrap func(http.RoundTripper) http.RoundTripper
+	// RenewFailed counts failed renewals of the node's client certificate.
+	RenewFailed certificate.Counter
+}
+
 // Connect creates the node's client and proves that it works, so that a broken credential is
 // reported at once, in one sentence, and not as a node that never appears.
 //
 // If the API server does not answer and known (which may be nil) returns the owner record of this
 // node, Connect succeeds all the same: WaitForAPIServer waits for the API server, and what does not
 // need it, such as static pods, is managed meanwhile.
-//
-// wrap, which may be nil, wraps the transport of the node's requests.
-func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(context.Context) *owner.Record, wrap func(http.RoundTripper) http.RoundTripper) (_ *Connection, err error) {
-	id, err := newIdentity(ctx, cfg, nodeName)
+func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(context.Context) *owner.Record, counts Counts) (_ *Connection, err error) {
+	id, err := newIdentity(ctx, cfg, nodeName, counts.RenewFailed)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", credentialOf(cfg), err)
 	}
@@ -71,8 +78,8 @@ func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(
 		}
 	}()
 	node := kubeclient.Limit(rest.CopyConfig(id.node), *cfg.KubeAPIQPS, *cfg.KubeAPIBurst)
-	if wrap != nil {
-		node.Wrap(wrap)
+	if counts.Wrap != nil {
+		node.Wrap(counts.Wrap)
 	}
 	node.ContentType = runtime.ContentTypeProtobuf
 	node.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

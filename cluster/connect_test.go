@@ -27,7 +27,7 @@ import (
 
 func TestConnectCluster(t *testing.T) {
 	s := clustertest.APIServer(t, "system:node:n1", 0, clustertest.GoodVersion)
-	c, err := Connect(t.Context(), clustertest.HostWith(clustertest.Kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", nil, nil)
+	c, err := Connect(t.Context(), clustertest.HostWith(clustertest.Kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", nil, Counts{})
 	if err != nil || c.UID != "u1" || c.GitVersion != "v1.37.1" {
 		t.Errorf("%+v %v", c, err)
 	}
@@ -86,7 +86,7 @@ func TestAPIServerIsReadyLater(t *testing.T) {
 					return nil
 				}
 				return &owner.Record{Identity: owner.Identity{ClusterUID: c.known, NodeName: "n1"}, Witnesses: c.Witnesses}
-			}, nil)
+			}, Counts{})
 			if c.refused {
 				if err == nil || !strings.Contains(err.Error(), "does not answer") {
 					t.Errorf("connected: %v", err)
@@ -149,7 +149,7 @@ func TestConnectClusterWithoutTheService(t *testing.T) {
 			answers.ServeHTTP(w, r)
 		}
 	})
-	c, err := Connect(t.Context(), clustertest.HostWith(clustertest.Kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", nil, nil)
+	c, err := Connect(t.Context(), clustertest.HostWith(clustertest.Kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", nil, Counts{})
 	if err != nil || c.UID != "" || c.Claim("n1").Witnesses.Node != "node-1" || !strings.Contains(c.Shared.UID, "node-1") {
 		t.Errorf("%+v %v", c, err)
 	}
@@ -159,7 +159,7 @@ func TestConnectClusterWithoutTheService(t *testing.T) {
 		}
 		answers.ServeHTTP(w, r)
 	})
-	if _, err = Connect(t.Context(), clustertest.HostWith(clustertest.Kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", nil, nil); err == nil || !strings.Contains(err.Error(), "which identifies the cluster") {
+	if _, err = Connect(t.Context(), clustertest.HostWith(clustertest.Kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", nil, Counts{}); err == nil || !strings.Contains(err.Error(), "which identifies the cluster") {
 		t.Errorf("no Service and no Node: %v", err)
 	}
 }
@@ -205,7 +205,7 @@ func TestConnectClusterSentences(t *testing.T) {
 		"untrusted":         {clustertest.Kubeconfig(t, good.URL, nil, nil, nil), "is not trusted"},
 		"not an API server": {clustertest.Kubeconfig(t, noServer.URL, noServer.Certificate(), nil, nil), "is not an API server"},
 	} {
-		_, err := Connect(t.Context(), clustertest.HostWith(c.file), "n1", nil, nil)
+		_, err := Connect(t.Context(), clustertest.HostWith(c.file), "n1", nil, Counts{})
 		if err == nil {
 			t.Errorf("%s: connected", name)
 			continue
@@ -228,7 +228,7 @@ func TestConnectClusterStops(t *testing.T) {
 	done := make(chan error, 1)
 	file := clustertest.Kubeconfig(t, s.URL, s.Certificate(), nil, nil)
 	go func() {
-		_, err := Connect(ctx, clustertest.HostWith(file), "n1", nil, nil)
+		_, err := Connect(ctx, clustertest.HostWith(file), "n1", nil, Counts{})
 		done <- err
 	}()
 	cancel()

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/certificate"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
@@ -34,7 +35,7 @@ type identity struct {
 
 // newIdentity creates the node's credential in the configured mode. It waits for a certificate that
 // must be signed first.
-func newIdentity(ctx context.Context, cfg *config.Host, nodeName string) (*identity, error) {
+func newIdentity(ctx context.Context, cfg *config.Host, nodeName string, renewFailed certificate.Counter) (*identity, error) {
 	i := &identity{mode: cfg.Identity, stop: func() {}}
 	base, err := processAccount(cfg)
 	if err != nil {
@@ -46,12 +47,12 @@ func newIdentity(ctx context.Context, cfg *config.Host, nodeName string) (*ident
 		i.node = rest.CopyConfig(base)
 		i.node.Impersonate = rest.ImpersonationConfig{UserName: nodecert.UserName(nodeName), Groups: []string{nodecert.Group}}
 	case config.IdentityBootstrap:
-		err = i.certify(ctx, nodecert.Config{NodeName: nodeName, Directory: cfg.Identity.CertificateDirectory, Asker: base})
+		err = i.certify(ctx, nodecert.Config{NodeName: nodeName, Directory: cfg.Identity.CertificateDirectory, Asker: base, RenewFailed: renewFailed})
 	case config.IdentityCSR:
 		klog.FromContext(ctx).Error(nil, "Using identity mode CSR, which lets this account become any node",
 			"credential", credentialOf(cfg), "node", nodeName)
 		i.Approver = base
-		err = i.certify(ctx, nodecert.Config{NodeName: nodeName, Directory: cfg.Identity.CertificateDirectory, Asker: base, Approve: true})
+		err = i.certify(ctx, nodecert.Config{NodeName: nodeName, Directory: cfg.Identity.CertificateDirectory, Asker: base, Approve: true, RenewFailed: renewFailed})
 	default:
 		i.node = base
 	}

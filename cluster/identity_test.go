@@ -68,7 +68,7 @@ func impersonate(t *testing.T, s *httptest.Server) *config.Host {
 
 func TestImpersonate(t *testing.T) {
 	s := impersonating(t, nil, "system:node:n1", "system:nodes")
-	c, err := Connect(t.Context(), impersonate(t, s), "n1", nil, nil)
+	c, err := Connect(t.Context(), impersonate(t, s), "n1", nil, Counts{})
 	testutil.Must(t, err)
 	defer c.Close()
 	if c.UID != "u1" {
@@ -84,7 +84,7 @@ func TestImpersonate(t *testing.T) {
 // Insufficient rights give one sentence with the rules that suffice.
 func TestImpersonateWithoutTheRight(t *testing.T) {
 	for _, allowed := range [][]string{nil, {"system:node:n2", "system:nodes"}, {"system:node:n1"}, {"system:nodes"}} {
-		_, err := Connect(t.Context(), impersonate(t, impersonating(t, nil, allowed...)), "n1", nil, nil)
+		_, err := Connect(t.Context(), impersonate(t, impersonating(t, nil, allowed...)), "n1", nil, Counts{})
 		if err == nil {
 			t.Errorf("with %v it connected", allowed)
 			continue
@@ -113,12 +113,12 @@ func TestForeignNodeIsRefused(t *testing.T) {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{KubeletVersion: "v1.37.1", OSImage: "Debian"}}}
 	node.APIVersion, node.Kind = "v1", "Node"
 	s := impersonating(t, node, "system:node:n1", "system:nodes")
-	_, err := Connect(t.Context(), impersonate(t, s), "n1", nil, nil)
+	_, err := Connect(t.Context(), impersonate(t, s), "n1", nil, Counts{})
 	if err == nil || !strings.Contains(err.Error(), `already has a node "n1" that does not belong to Bowline (kubelet v1.37.1, Debian`) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
 	}
 	node.Annotations = map[string]string{provider.AnnotationDriver: "bowline"}
-	c, err := Connect(t.Context(), impersonate(t, s), "n1", nil, nil)
+	c, err := Connect(t.Context(), impersonate(t, s), "n1", nil, Counts{})
 	if err != nil {
 		t.Fatalf("its own is refused: %v", err)
 	}

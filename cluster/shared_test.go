@@ -36,7 +36,7 @@ func TestNodesOfOneClusterShare(t *testing.T) {
 	byKubeconfig, byImpersonation := clustertest.HostWith(file), impersonate(t, s)
 	var found []clusterwide.Cluster
 	for _, h := range []*config.Host{byKubeconfig, byImpersonation} {
-		c, err := Connect(t.Context(), h, "n1", nil, nil)
+		c, err := Connect(t.Context(), h, "n1", nil, Counts{})
 		testutil.Must(t, err)
 		found = append(found, c.Shared)
 		c.Close()
@@ -131,7 +131,7 @@ func TestNodesShareAcrossServices(t *testing.T) {
 	h := clustertest.HostWith(clustertest.Kubeconfig(t, s.URL, s.Certificate(), nil, nil))
 	connect := func(known *owner.Record) clusterwide.Cluster {
 		t.Helper()
-		c, err := Connect(t.Context(), h, "n1", func(context.Context) *owner.Record { return known }, nil)
+		c, err := Connect(t.Context(), h, "n1", func(context.Context) *owner.Record { return known }, Counts{})
 		testutil.Must(t, err)
 		defer c.Close()
 		return c.Shared

@@ -212,7 +212,7 @@ var closure = regexp.MustCompile(`(\.func\d+|\.gowrap\d+|\.\d+)+$|\[\.\.\.\]`)
 
 // carriers are the packages that carry calls out or wrap their hook, and those that wire a node:
 // prefixes of function names without the module path.
-var carriers = []string{"host", "cri.", "cmd/", "node.", "connect.", "ownership.", "cluster.", "readiness.", "fleet.", "release.", "faultinject.", "kubeletmetrics."}
+var carriers = []string{"host", "cri.", "cmd/", "node.", "connect.", "ownership.", "cluster.", "readiness.", "fleet.", "release.", "faultinject.", "kubeletmetrics.", "tracing."}
 
 // caller returns the innermost function of this module outside the packages that carry calls out,
 // without the module path.

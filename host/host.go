@@ -36,7 +36,8 @@ type Host interface {
 	Run(ctx context.Context, cmd Command) (Result, error)
 	// Start starts a program that stays. The program must end when its standard input is closed;
 	// that also happens when the session ends or the process that started the program ends. If
-	// the program does not exist, Start fails, or the output of the process says so.
+	// the program does not exist, Start fails, or the output of the process says so. The program may
+	// print much: that delays no other call.
 	Start(ctx context.Context, args ...string) (Process, error)
 	// Facts reads the properties of the host. They change slowly, so callers cache them.
 	Facts(ctx context.Context) (Facts, error)

@@ -14,6 +14,9 @@ type SampleRequest struct {
 	// Detail reads every counter, and the networks of the host and of the pods. Otherwise Sample
 	// reads what CPU time, memory and swap are computed from, and the other counters are Unknown.
 	Detail bool
+	// OpenFiles also counts the open files of the processes in each cgroup. It needs Detail, and
+	// costs more than everything else.
+	OpenFiles bool
 	// HostNetwork are the UIDs of pods in the trees that use the network of the host. Their
 	// networks are not read.
 	HostNetwork []string
@@ -56,6 +59,10 @@ type CgroupSample struct {
 	// Pids is the number of threads, PidsMax its limit: Unlimited, if there is none. Processes is
 	// the number of processes in the cgroup itself.
 	Pids, PidsMax, Processes int64
+	// Files are the open file descriptors of the processes in the cgroup itself, Sockets those that
+	// are sockets. FilesMax is the soft limit of its first process, or Unlimited; that of the root is
+	// init's. Of a cgroup with very many processes or files they are Unknown.
+	Files, Sockets, FilesMax int64
 	// Pressure are the pressure stall counters, with nil for those that the kernel does not have.
 	Pressure struct{ CPU, Memory, IO *Pressure }
 }
@@ -148,5 +155,6 @@ func UnknownSample() CgroupSample {
 			PagesReclaimed: Unknown, RefaultsFile: Unknown, RefaultsAnon: Unknown, LimitFailures: Unknown, HighEvents: Unknown,
 			MaxEvents: Unknown, OOMKill: Unknown},
 		Pids: Unknown, PidsMax: Unknown, Processes: Unknown,
+		Files: Unknown, Sockets: Unknown, FilesMax: Unknown,
 	}
 }

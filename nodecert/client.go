@@ -29,6 +29,8 @@ type Config struct {
 	Asker *rest.Config
 	// Approve: the Asker requests each certificate, and approves its own requests.
 	Approve bool
+	// RenewFailed counts failed renewals; nil: no one counts them.
+	RenewFailed certificate.Counter
 }
 
 // Client manages the client certificate of a node.
@@ -65,7 +67,7 @@ func NewClient(ctx context.Context, c Config) (*Client, error) {
 		GetUsages:  certificate.DefaultKubeletClientGetUsages,
 		Template: &x509.CertificateRequest{Subject: pkix.Name{
 			CommonName: UserName(c.NodeName), Organization: []string{Group}}},
-		CertificateStore: store,
+		CertificateStore: store, CertificateRenewFailure: c.RenewFailed,
 		ClientsetFn: func(current *tls.Certificate) (kubernetes.Interface, error) {
 			if current == nil || c.Approve {
 				return newClientset(c.Asker, approve, &out.last)

@@ -30,6 +30,10 @@ type ServingConfig struct {
 	Approver *rest.Config
 	// Until serves as long as there is no signed certificate.
 	Until func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// RenewFailed counts failed renewals, and Rotated observes how long a certificate was used, in
+	// seconds; nil: no one counts them.
+	RenewFailed certificate.Counter
+	Rotated     certificate.Histogram
 }
 
 // Serving manages the serving certificate of a node.
@@ -69,7 +73,7 @@ func NewServing(ctx context.Context, c ServingConfig) (*Serving, error) {
 				IPAddresses: c.IPs(),
 			}
 		},
-		CertificateStore: store,
+		CertificateStore: store, CertificateRenewFailure: c.RenewFailed, CertificateRotation: c.Rotated,
 		ClientsetFn: func(*tls.Certificate) (kubernetes.Interface, error) {
 			return newClientset(c.Node, approve, &out.last)
 		},

@@ -80,6 +80,9 @@ func (h *Holder) Acquire(ctx context.Context) (err error) {
 // Held reports whether, as far as this process knows, it holds the host's lock now.
 func (h *Holder) Held() bool { return h.Fence == nil || !h.Fence.shut.Load() }
 
+// ErrLockLost is the error of Keep when the lock of a local host was lost, which is final.
+var ErrLockLost = errors.New("lost the host lock")
+
 // Callbacks are what Keep calls; each may be nil.
 type Callbacks struct {
 	Lost       func() // a claim that may be taken again was lost, and the fence is shut
@@ -111,7 +114,7 @@ func (h *Holder) Keep(ctx context.Context, on Callbacks) error {
 		case <-h.Claim.Lost():
 		}
 		if h.Fence == nil {
-			return hint.Add(errors.New("lost the host lock"), "look for another Bowline that manages this host")
+			return hint.Add(ErrLockLost, "look for another Bowline that manages this host")
 		}
 		h.Fence.Close()
 		if on.Lost != nil {

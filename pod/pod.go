@@ -109,6 +109,8 @@ type Container struct {
 	// instance, from its annotation; nil if there is none.
 	Crashes *uint32
 	User    *User // nil if the runtime does not report it
+	// StopSignal is what it is stopped with, such as SIGTERM; empty if the runtime does not report it.
+	StopSignal string
 	// Size is what the container was created with, from its annotation; nil if there is none. An
 	// in-place resize does not change it.
 	Size *Size

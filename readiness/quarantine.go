@@ -16,6 +16,9 @@ const HostQuarantined v1.NodeConditionType = "HostQuarantined"
 // ReasonQuarantined is the reason of Ready during a quarantine, and of its event.
 const ReasonQuarantined = "HostQuarantined"
 
+// ReasonQuarantineEnded is the reason of the event when the host is managed again.
+const ReasonQuarantineEnded = "HostQuarantineEnded"
+
 // Quarantined returns the conditions of a node whose host is quarantined, without those that the
 // quarantine does not change. unmanaged means that no other process may be managing the host, which
 // makes the node not Ready.

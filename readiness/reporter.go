@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/flap"
 	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
@@ -28,6 +29,7 @@ type Reporter struct {
 	grace   time.Duration
 	facts   chan func(*State)
 	ended   chan struct{} // closed when Run has ended
+	flaps   flap.Bound    // of the link's events; Run uses it
 }
 
 // New makes a Reporter. to is the link to the host and address its peer; a local host has neither.
@@ -104,11 +106,16 @@ func (r *Reporter) look(ctx context.Context, s *State) error {
 		l.Message, l.Over = hint.Text(down), state.Since.Add(r.grace)
 		klog.FromContext(ctx).Error(down, "Lost the link to the host", hint.With(down)...)
 	}
-	if e := linkEvent(s.Link, l); e != nil {
-		r.node.RecordEvent(e.kind, e.reason, e.message)
-	}
+	r.tell(s.Link, l, now)
 	s.link(now, l)
 	return nil
+}
+
+// tell records the event of a change of the link, unless the link comes and goes all the time.
+func (r *Reporter) tell(before *Link, l Link, now time.Time) {
+	if e := linkEvent(before, l); e != nil && (l.Up && r.flaps.Back() || !l.Up && r.flaps.Gone(now)) {
+		r.node.RecordEvent(e.kind, e.reason, e.message)
+	}
 }
 
 // otherMachine returns the link's error if the machine presents a pinned host key other than the

@@ -197,6 +197,29 @@ func TestReporter(t *testing.T) {
 	}
 }
 
+type counted struct {
+	shown
+	events map[string]int
+}
+
+func (c counted) RecordEvent(_, reason, _ string) { c.events[reason]++ }
+
+// TestEventsOfAFlappingLink: a link that goes and comes each second for an hour has few events, and each
+// LinkDown has its LinkUp.
+func TestEventsOfAFlappingLink(t *testing.T) {
+	node := counted{events: map[string]int{}}
+	r, at := New(node, nil, "", 0), time.Now()
+	up, down := Link{Up: true}, Link{}
+	for range 3600 {
+		at = at.Add(time.Second)
+		r.tell(&up, down, at)
+		r.tell(&down, up, at)
+	}
+	if n := node.events; n["LinkDown"] < 2 || n["LinkDown"] > 15 || n["LinkUp"] != n["LinkDown"] {
+		t.Errorf("%v", n)
+	}
+}
+
 // TestLinkEvents: a link that goes and comes has one event for each change, and a driver that starts
 // with its link has none.
 func TestLinkEvents(t *testing.T) {

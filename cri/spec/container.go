@@ -163,3 +163,13 @@ func stopSignal(c *v1.Container) (runtimeapi.Signal, error) {
 	}
 	return runtimeapi.Signal(signal), nil
 }
+
+// SignalName returns the API's name of a signal, as stopSignal reads it; empty if the runtime does not know the
+// container's signal.
+func SignalName(s runtimeapi.Signal) string {
+	name, ok := runtimeapi.Signal_name[int32(s)]
+	if !ok || s == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+		return ""
+	}
+	return strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(strings.TrimPrefix(name, "SIGNAL_"))
+}

@@ -124,6 +124,14 @@ func TestStopSignals(t *testing.T) {
 		if err != nil || config.StopSignal.String() != name {
 			t.Errorf("%s: %v, %v", signal, config.GetStopSignal(), err)
 		}
+		if back := spec.SignalName(config.GetStopSignal()); back != string(signal) {
+			t.Errorf("%s is read back as %q", signal, back)
+		}
+	}
+	for _, unknown := range []runtimeapi.Signal{runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT, 9999} {
+		if name := spec.SignalName(unknown); name != "" {
+			t.Errorf("the signal %d is %q", unknown, name)
+		}
 	}
 }
 

@@ -17,8 +17,9 @@ const (
 	maxSearchPathChars = 253
 )
 
-// Warning is an event about a result that was produced nevertheless.
-type Warning struct{ Reason, Message string }
+// Warning is an event on the pod about a result that was produced nevertheless. Node is the message of
+// the same event on the node; empty: it has none.
+type Warning struct{ Reason, Message, Node string }
 
 // DNS returns the pod's resolver configuration (PodSandboxConfig.DnsConfig), with warnings about
 // the entries that it had to omit. It fails if the host's resolv.conf cannot be parsed.
@@ -35,9 +36,9 @@ func DNS(p *v1.Pod, m Machine) (*runtimeapi.DNSConfig, []Warning, error) {
 	case policy == v1.DNSDefault, policy == v1.DNSClusterFirst && p.Spec.HostNetwork:
 		// The host's own settings.
 	case len(m.ClusterDNS) == 0:
-		warnings = append(warnings, Warning{"MissingClusterDNS", fmt.Sprintf(
-			"pod: %q. node does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
-			podFormat(p), v1.DNSClusterFirst, v1.DNSDefault)})
+		message := fmt.Sprintf("node does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+			v1.DNSClusterFirst, v1.DNSDefault)
+		warnings = append(warnings, Warning{"MissingClusterDNS", fmt.Sprintf("pod: %q. %s", podFormat(p), message), message})
 	default: // ClusterFirst, ClusterFirstWithHostNet, and unknown policies
 		config.Servers = append([]string(nil), m.ClusterDNS...)
 		config.Searches = clusterSearches(p.Namespace, m.ClusterDomain, base.Searches)
@@ -63,13 +64,11 @@ func fitDNS(config *runtimeapi.DNSConfig) []Warning {
 	var warnings []Warning
 	if len(config.Servers) > maxNameservers {
 		config.Servers = config.Servers[:maxNameservers]
-		warnings = append(warnings, Warning{"DNSConfigForming",
-			"Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(config.Servers, " ")})
+		warnings = append(warnings, Warning{Reason: "DNSConfigForming", Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(config.Servers, " ")})
 	}
 	if kept := fitSearches(config.Searches); len(kept) < len(config.Searches) {
 		config.Searches = kept
-		warnings = append(warnings, Warning{"DNSConfigForming",
-			"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(kept, " ")})
+		warnings = append(warnings, Warning{Reason: "DNSConfigForming", Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(kept, " ")})
 	}
 	return warnings
 }
@@ -95,6 +94,34 @@ func fitSearches(searches []string) []string {
 		kept = append(kept, search)
 	}
 	return kept
+}
+
+// clusterSearchPaths is how many search paths clusterSearches puts before the host's.
+const clusterSearchPaths = 3
+
+// CheckResolvConf returns why pods cannot get the whole of the host's resolv.conf,
+// which was read from file; empty if they can.
+func CheckResolvConf(text []byte, file, clusterDomain string) string {
+	conf, err := ParseResolvConf(text)
+	if err != nil {
+		return err.Error()
+	}
+	most := maxSearches
+	if clusterDomain != "" {
+		most -= clusterSearchPaths
+	}
+	if len(conf.Searches) > most {
+		return fmt.Sprintf("%s has more than %d search domains, and pods get no more than these", file, most)
+	}
+	for _, search := range conf.Searches {
+		if len(search) > maxSearchPathChars {
+			return fmt.Sprintf("%s has a search domain of more than %d characters, which pods do not get", file, maxSearchPathChars)
+		}
+	}
+	if len(strings.Join(conf.Searches, " ")) > maxSearchChars {
+		return fmt.Sprintf("%s has search domains of more than %d characters, and pods get no more than these", file, maxSearchChars)
+	}
+	return ""
 }
 
 // unique joins lists and keeps the first occurrence of each string.

@@ -116,6 +116,24 @@ func TestDNSLimits(t *testing.T) {
 	}
 }
 
+// TestCheckResolvConf: of what a pod cannot get, the first is named.
+func TestCheckResolvConf(t *testing.T) {
+	for name, c := range map[string]struct{ text, domain, want string }{
+		"all fits":               {"nameserver 192.0.2.1\nsearch " + strings.Join(repeat("a", 29), " "), "c.local", ""},
+		"too many":               {"search " + strings.Join(repeat("a", 30), " "), "c.local", "/r has more than 29 search domains, and pods get no more than these"},
+		"many, and no cluster's": {"search " + strings.Join(repeat("a", 32), " "), "", ""},
+		"one more":               {"search " + strings.Join(repeat("a", 33), " "), "", "/r has more than 32 search domains, and pods get no more than these"},
+		"too long for a domain":  {"search " + strings.Repeat("x", 254), "", "/r has a search domain of more than 253 characters, which pods do not get"},
+		"too long":               {"search " + strings.Join(repeat(strings.Repeat("x", 220), 10), " "), "", "/r has search domains of more than 2048 characters, and pods get no more than these"},
+		"no address":             {"nameserver", "", "a nameserver line has no address"},
+		"empty":                  {},
+	} {
+		if got := spec.CheckResolvConf([]byte(c.text), "/r", c.domain); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // repeat returns n different strings that begin with s and are 7 characters longer.
 func repeat(s string, n int) []string {
 	var out []string

@@ -5,8 +5,8 @@
 // It handles these kinds of request, as of Kubernetes 1.37:
 //
 //   - SPDY, and WebSocket up to v4.channel.k8s.io: passed through byte by byte, as runtimes speak
-//     both. An API server that does not know the feature ExtendWebSocketsToKubelet, which this node
-//     declares, converts what newer kubectls send to SPDY.
+//     both. An API server that does not know the feature ExtendWebSocketsToKubelet, or whose node does
+//     not declare it, converts what newer kubectls send to SPDY.
 //   - WebSocket v5.channel.k8s.io for exec and attach: translated to SPDY here, as runtimes do not
 //     speak it.
 //   - WebSocket SPDY/3.1+portforward.k8s.io for port-forward: a tunnel that ends here.
@@ -42,6 +42,8 @@ type Options struct {
 	// The streams that an exec or attach requests, for the translation of WebSocket v5. All are
 	// false for a port-forward.
 	Stdin, Stdout, Stderr, TTY bool
+	// Untranslated passes WebSocket v5 and tunnels through as well; runtimes refuse both.
+	Untranslated bool
 	// Idle is how long the stream may be idle; 0 means IdleTimeout.
 	Idle time.Duration
 }
@@ -62,7 +64,7 @@ func Proxy(w http.ResponseWriter, req *http.Request, rawURL string, dial Dial, o
 	}
 	req = withoutCredentials(req)
 	req = req.WithContext(withEnds(req.Context()))
-	translated := wsstream.IsWebSocketRequestWithStreamCloseProtocol(req)
+	translated := !opts.Untranslated && wsstream.IsWebSocketRequestWithStreamCloseProtocol(req)
 	transport := newTransport(dial, opts.Idle, location.Scheme == "https", translated, budget.From(req.Context()))
 	location = plain(location)
 	// The transport pools nothing: each connection is hijacked by its stream.
@@ -74,7 +76,7 @@ func Proxy(w http.ResponseWriter, req *http.Request, rawURL string, dial Dial, o
 		handler = translator.NewStreamTranslatorHandler(location, transport, 0, translator.Options{
 			Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY,
 		})
-	case wsstream.IsWebSocketRequestWithTunnelingProtocol(req):
+	case !opts.Untranslated && wsstream.IsWebSocketRequestWithTunnelingProtocol(req):
 		handler = translator.NewTunnelingHandler(upgrade)
 	}
 	handler.ServeHTTP(w, req)

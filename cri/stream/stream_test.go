@@ -267,6 +267,30 @@ func TestCredentialsStay(t *testing.T) {
 	}
 }
 
+// TestUntranslated: the runtime gets SPDY for the newer WebSocket protocols, unless the feature is off.
+func TestUntranslated(t *testing.T) {
+	for _, protocol := range []string{"v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"} {
+		for untranslated, want := range map[bool]string{false: "SPDY/3.1", true: "websocket"} {
+			seen := make(chan http.Header, 1)
+			runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				seen <- req.Header.Clone()
+				http.Error(w, "no", http.StatusForbidden)
+			}))
+			u := newNode(t, stream.Options{Stdout: true, Untranslated: untranslated}, func(context.Context) (string, error) { return runtime.URL + "/x/token", nil })
+			conn, err := net.Dial("tcp", u.Host)
+			testutil.Must(t, err)
+			_, err = io.WriteString(conn, "GET "+u.RequestURI()+" HTTP/1.1\r\nHost: "+u.Host+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+				"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: "+protocol+"\r\n\r\n")
+			testutil.Must(t, err)
+			if h := <-seen; !strings.EqualFold(h.Get("Upgrade"), want) {
+				t.Errorf("%s, untranslated %v: the runtime was asked to upgrade to %q", protocol, untranslated, h.Get("Upgrade"))
+			}
+			_ = conn.Close()
+			runtime.Close()
+		}
+	}
+}
+
 func TestBadRequests(t *testing.T) {
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	testutil.Must(t, err)

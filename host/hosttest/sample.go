@@ -89,7 +89,7 @@ func testSampledCgroups(t *testing.T, m *machine, top string) {
 	_, err = p.Read(ready)
 	testutil.Must(t, err)
 
-	r := host.SampleRequest{Trees: []string{top, top + "-none"}, Detail: true}
+	r := host.SampleRequest{Trees: []string{top, top + "-none"}, Detail: true, OpenFiles: true}
 	got, err := m.h.Sample(ctx, r)
 	testutil.Must(t, err)
 	want := []string{top, top + "/burstable", pod, container, idle, idle + "/" + strings.Repeat("cd", 32)}
@@ -108,6 +108,12 @@ func testSampledCgroups(t *testing.T, m *machine, top string) {
 	}
 	if c.Processes < 1 || c.Pids < c.Processes || c.Pids > 100 {
 		t.Errorf("%d processes with %d threads", c.Processes, c.Pids)
+	}
+	if c.Files < 3 || c.Sockets < 0 || c.Sockets > c.Files || c.FilesMax < c.Files {
+		t.Errorf("%d open files, %d of them sockets, limit %d", c.Files, c.Sockets, c.FilesMax)
+	}
+	if up := got.Cgroups[pod]; up.Files != 0 || up.FilesMax != host.Unknown || got.Node.FilesMax < 64 {
+		t.Errorf("the pod has %d open files, limit %d; the limit of init is %d", up.Files, up.FilesMax, got.Node.FilesMax)
 	}
 	if up := got.Cgroups[pod]; up.Memory.Limit != host.Unlimited || up.CPU.QuotaUS != host.Unlimited {
 		t.Errorf("the pod: %+v", up)
@@ -130,14 +136,18 @@ func testSampledCgroups(t *testing.T, m *machine, top string) {
 		t.Errorf("the pod used %v, its container %v before", later.CPU.Usage, c.CPU.Usage)
 	}
 
-	r.Detail = false
+	r.OpenFiles = false
+	if without, err := m.h.Sample(ctx, r); err != nil || without.Cgroups[container].Files != host.Unknown || without.Cgroups[container].Processes < 1 {
+		t.Errorf("without open files: %+v, %v", without.Cgroups[container], err)
+	}
+	r.Detail, r.OpenFiles = false, true
 	brief, err := m.h.Sample(ctx, r)
 	testutil.Must(t, err)
 	b := brief.Cgroups[container]
 	if b.CPU.Usage < c.CPU.Usage || b.Memory.WorkingSet() < 8<<20 || b.Memory.Anon < 8<<20 || b.Memory.Limit != 96<<20 {
 		t.Errorf("without detail: %+v", b)
 	}
-	if b.Memory.Mapped != host.Unknown || b.Processes != host.Unknown || b.CPU.Shares != host.Unknown || len(brief.Networks) > 0 {
+	if b.Memory.Mapped != host.Unknown || b.Processes != host.Unknown || b.CPU.Shares != host.Unknown || b.Files != host.Unknown || len(brief.Networks) > 0 {
 		t.Errorf("more than without detail: %+v", b)
 	}
 }

@@ -22,8 +22,8 @@ func (h *Host) Sample(ctx context.Context, r host.SampleRequest) (host.Sampled, 
 				return host.Sampled{}, fmt.Errorf("sample %s: %w", h.name, err)
 			}
 		}
-		s := machine.NewSample(h.hier, r.Detail, r.Trees, full)
-		ofHost, ofCgroups := machine.SampleFiles(h.hier, r.Detail)
+		s := machine.NewSample(h.hier, r, full)
+		ofHost, ofCgroups := machine.SampleFiles(h.hier, r)
 		for _, f := range ofHost {
 			if digest, ok := digestOf(f, f.File); ok {
 				s.Host(f.Code, digest)
@@ -34,10 +34,15 @@ func (h *Host) Sample(ctx context.Context, r host.SampleRequest) (host.Sampled, 
 		}
 		base := machine.SampleBase(h.hier)
 		pods := map[string]bool{} // whose network is read
+		files := machine.NewWalk(procFS{})
 		var walk func(p string, depth int) error
 		walk = func(p string, depth int) error {
 			for _, f := range ofCgroups {
-				if digest, ok := digestOf(f, filepath.Join(f.Dir, p, f.File)); ok {
+				digest, ok := digestOf(f, filepath.Join(f.Dir, p, f.File))
+				if ok && f.Digest == machine.OpenFiles {
+					digest = files.Digest(digest, p == "")
+				}
+				if ok {
 					s.Cgroup(p, f.Code, digest)
 				}
 			}

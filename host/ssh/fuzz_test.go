@@ -39,14 +39,14 @@ func FuzzParseMeasured(f *testing.F) {
 }
 
 func FuzzParseSampled(f *testing.F) {
-	f.Add([]byte("counters\x00U 5.5 1\nM 1000 500 - 0\n+eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n=\nc 1 2 3 4 5 6 7 8\n=/kubepods/pod1\nm 5\n@/kubepods/pod1\n+eth0: 1\n\x00devices\x002049\n\x00disks\x004096 100 50 10 5\n\x00"))
+	f.Add([]byte("counters\x00U 5.5 1\nM 1000 500 - 0\n+eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n=\nc 1 2 3 4 5 6 7 8\n=/kubepods/pod1\nm 5\no 12 3 -\n@/kubepods/pod1\n+eth0: 1\n\x00devices\x002049\n\x00disks\x004096 100 50 10 5\n\x00"))
 	f.Add([]byte("counters\x00U 5\nM 1 1 1 1\n=/kubepodsx\ni 8:0 1 2 3 4 5;9\n\x00devices\x00\x00disks\x00\x00"))
 	f.Add([]byte("counters\x00\x00awk\x00127\x00"))
 	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for version := range 3 {
 			hier := machine.Hierarchies{Version: version, V2: "/c", V1: map[string]string{"cpu": "/c", "memory": "/c", "blkio": "/c"}}
-			r := host.SampleRequest{Trees: []string{"/kubepods"}, Detail: true, Paths: []string{"/"}}
+			r := host.SampleRequest{Trees: []string{"/kubepods"}, Detail: true, OpenFiles: true, Paths: []string{"/"}}
 			got, err := parseSampled(data, hier, r, []string{"/lab/kubepods"})
 			if err != nil {
 				continue

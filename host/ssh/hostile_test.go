@@ -84,6 +84,10 @@ func (t *hostileTransport) Start(context.Context, string) (link.Session, error) 
 	return quiet{s}, nil
 }
 
+func (t *hostileTransport) StartBulk(ctx context.Context, command string) (link.Session, error) {
+	return t.Start(ctx, command)
+}
+
 func (t *hostileTransport) session() *hostile {
 	t.mu.Lock()
 	defer t.mu.Unlock()

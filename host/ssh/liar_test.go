@@ -152,7 +152,7 @@ func listMounts(ctx context.Context, h *Host) error { _, err := h.ListMounts(ctx
 func facts(ctx context.Context, h *Host) error      { _, err := h.Facts(ctx); return err }
 func measure(ctx context.Context, h *Host) error    { _, err := h.Measure(ctx, "", "/"); return err }
 func sample(ctx context.Context, h *Host) error {
-	_, err := h.Sample(ctx, host.SampleRequest{Trees: []string{"/kubepods"}, Detail: true})
+	_, err := h.Sample(ctx, host.SampleRequest{Trees: []string{"/kubepods"}, Detail: true, OpenFiles: true})
 	return err
 }
 func usage(ctx context.Context, h *Host) error    { _, err := h.DiskUsage(ctx, "/"); return err }

@@ -30,12 +30,13 @@ const (
 )
 
 // lockShell is what the host's shell runs before the script of a lock, which it reads from the same
-// input: bash if the host has it, because it waits for a beat without another process. With -p it
-// reads no file and imports no function that the environment names.
+// input: bash if the host has it, because it waits for a beat without another process. With --norc it
+// does not read ~/.bashrc, which a bash below sshd reads otherwise; with -p it reads no other file and
+// imports no function that the environment names.
 const lockShell = `PATH=%s
 LC_ALL=C
 export PATH LC_ALL
-! bash -p -c : </dev/null >/dev/null 2>&1 || exec bash -p -c '%[2]s'
+! bash --norc -p -c : </dev/null >/dev/null 2>&1 || exec bash --norc -p -c '%[2]s'
 %[2]s
 `
 

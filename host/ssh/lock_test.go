@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
@@ -227,5 +229,28 @@ func TestLockShells(t *testing.T) {
 				t.Errorf("the record of the session stays: %v", err)
 			}
 		})
+	}
+}
+
+// TestLockReadsNoStartupFile: sshd starts the login's shell, which may read ~/.bashrc, for each
+// session. The bash that keeps the lock does not read it once more: it may take seconds, and it may
+// read from standard input.
+func TestLockReadsNoStartupFile(t *testing.T) {
+	t.Parallel()
+	server := sshtest.Run(t)
+	h := login(t, server)
+	// Each bash that reads the file leaves a line: its process and its parent's name.
+	readers := filepath.Join(server.Dir, "readers")
+	text := "read -r parent </proc/$PPID/comm\necho \"$$ $parent\" >>" + readers + "\n"
+	testutil.Must(t, os.WriteFile(filepath.Join(server.Dir, ".bashrc"), []byte(text), 0o600))
+	l, err := h.Lock(patiently(t), t.TempDir()+"/lock", []byte("us"))
+	testutil.Must(t, err)
+	testutil.Must(t, l.Close())
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(testutil.ReadFile(t, readers))) {
+		if !strings.Contains(line, " sshd") || seen[line] {
+			t.Errorf("a bash other than the login's shell reads .bashrc: process and parent are %s", line)
+		}
+		seen[line] = true
 	}
 }

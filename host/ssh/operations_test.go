@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
@@ -190,6 +193,40 @@ func TestUnreachable(t *testing.T) {
 	h.Close()
 	if _, err := h.Stat(ctx, "/"); !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// split counts the programs of each connection.
+type split struct {
+	shtest.Transport
+	control, bulk atomic.Int64
+}
+
+func (s *split) Start(ctx context.Context, command string) (link.Session, error) {
+	s.control.Add(1)
+	return s.Transport.Start(ctx, command)
+}
+
+func (s *split) StartBulk(ctx context.Context, command string) (link.Session, error) {
+	s.bulk.Add(1)
+	return s.Transport.Start(ctx, command)
+}
+
+// TestStartedProgramIsBulk: a program may print gigabytes, such as a journal. On the control connection
+// they would delay the keepalives and the calls of the runtime.
+func TestStartedProgramIsBulk(t *testing.T) {
+	tr := &split{}
+	h := open(t, ssh.Config{Transport: tr})
+	closeHost(t, h)
+	before := tr.control.Load()
+	p, err := h.Start(t.Context(), "echo", "the journal")
+	testutil.Must(t, err)
+	defer p.Close()
+	if all, err := io.ReadAll(p); err != nil || string(all) != "the journal\n" {
+		t.Errorf("it printed %q, %v", all, err)
+	}
+	if control, bulk := tr.control.Load()-before, tr.bulk.Load(); control != 0 || bulk != 1 {
+		t.Errorf("%d programs on the control connection, %d on the bulk one", control, bulk)
 	}
 }
 

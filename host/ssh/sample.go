@@ -29,7 +29,7 @@ func (h *Host) Sample(ctx context.Context, r host.SampleRequest) (host.Sampled, 
 		if r.Detail {
 			networks = "yes"
 		}
-		ofHost, ofCgroups := machine.SampleFiles(hier, r.Detail)
+		ofHost, ofCgroups := machine.SampleFiles(hier, r)
 		args := append([]string{sampleLines(ofHost), sampleLines(ofCgroups), machine.SampleBase(hier), networks,
 			strings.Join(r.HostNetwork, " "), strconv.Itoa(len(full))}, full...)
 		const what = "the counters of the host"
@@ -67,7 +67,7 @@ func parseSampled(data []byte, hier machine.Hierarchies, r host.SampleRequest, f
 	if code := v["awk"]; code != "" {
 		return host.Sampled{}, fmt.Errorf("sample the host: %w", errNoAWK)
 	}
-	s := machine.NewSample(hier, r.Detail, r.Trees, full)
+	s := machine.NewSample(hier, r, full)
 	cgroup, network, inCgroups := "", "", false
 	for line := range strings.Lines(v["counters"]) {
 		line = strings.TrimSuffix(line, "\n")

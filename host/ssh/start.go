@@ -14,8 +14,9 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// Start runs the program in a session of its own on the control connection: when the connection
-// ends, sshd closes the program's input.
+// Start runs the program in a session of its own on the bulk connection, because a program may print
+// more than the control connection should carry. When the connection ends, sshd closes the
+// program's input.
 func (h *Host) Start(ctx context.Context, args ...string) (host.Process, error) {
 	if len(args) == 0 {
 		return nil, errors.New("start: no command")
@@ -29,7 +30,7 @@ func (h *Host) Start(ctx context.Context, args ...string) (host.Process, error) 
 		// something first.
 		nonce := newSuffix()
 		text := fmt.Sprintf("PATH=%s\nLC_ALL=C\nexport PATH LC_ALL\necho %s starts\nexec%s 2>&1\n", shell.Quote(h.path), nonce, quoted.String())
-		session, err := h.transport.Start(ctx, shell.Command(h.shellPath, h.sudo, len(text)))
+		session, err := h.transport.StartBulk(ctx, shell.Command(h.shellPath, h.sudo, len(text)))
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", args[0], err)
 		}

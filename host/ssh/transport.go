@@ -13,6 +13,8 @@ type Transport interface {
 	// Start runs a command line in the login shell of the host, with pipes, on the control
 	// connection.
 	Start(ctx context.Context, command string) (link.Session, error)
+	// StartBulk is Start on the bulk connection: programs that print much.
+	StartBulk(ctx context.Context, command string) (link.Session, error)
 	// Subsystem starts a subsystem of sshd ("sftp") on the bulk connection.
 	Subsystem(ctx context.Context, name string) (link.Session, error)
 	// Dial opens a connection from the host, "unix" (direct-streamlocal) or "tcp"

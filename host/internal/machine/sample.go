@@ -23,6 +23,7 @@ const (
 	Lines     Digest = 'a' // all lines, joined by semicolons
 	Bare      Digest = 'p' // all lines without "NAME=", joined by semicolons
 	LineCount Digest = 'n' // the number of lines
+	OpenFiles Digest = 'o' // of the processes with these PIDs: see Walk
 )
 
 // SampleFile is a file that Sample reads.
@@ -41,7 +42,7 @@ type SampleFile struct {
 // Of returns the digest of the file's content, and false if it has none.
 func (f SampleFile) Of(content string) (string, bool) {
 	content = strings.TrimSuffix(content, "\n")
-	if content == "" && f.Digest != LineCount {
+	if content == "" && f.Digest != LineCount && f.Digest != OpenFiles {
 		return "", false
 	}
 	switch f.Digest {
@@ -58,6 +59,8 @@ func (f SampleFile) Of(content string) (string, bool) {
 			}
 		}
 		return strings.Join(out, " "), true
+	case OpenFiles:
+		return content, true
 	case Bare:
 		return joined(names.ReplaceAllString(content, "")), true
 	case LineCount:
@@ -92,8 +95,21 @@ func fileOfHost(code, file string, d Digest, fill func(s *sampling, v []string),
 
 // SampleFiles are the files of the host, and those of each cgroup. Hosts of either version may
 // lack any of them.
-func SampleFiles(h Hierarchies, detail bool) (ofHost, ofCgroups []SampleFile) {
-	ofHost = []SampleFile{
+func SampleFiles(h Hierarchies, r host.SampleRequest) (ofHost, ofCgroups []SampleFile) {
+	ofHost = filesOfHost(r.Detail)
+	if h.Version == 2 {
+		ofCgroups = filesV2(h, r.Detail)
+	} else {
+		ofCgroups = filesV1(h, r.Detail)
+	}
+	if r.Detail && r.OpenFiles {
+		ofCgroups = append(ofCgroups, openFiles(h))
+	}
+	return ofHost, ofCgroups
+}
+
+func filesOfHost(detail bool) []SampleFile {
+	files := []SampleFile{
 		fileOfHost("U", "/proc/uptime", FirstLine, func(s *sampling, v []string) { s.Uptime = seconds(v[0]) }),
 		fileOfHost("M", "/proc/meminfo", Values, func(s *sampling, v []string) {
 			kb := func(i int) int64 { return Times(max(counter(v[i]), 0), 1024) }
@@ -101,7 +117,7 @@ func SampleFiles(h Hierarchies, detail bool) (ofHost, ofCgroups []SampleFile) {
 		}, "MemTotal:", "MemFree:", "SwapTotal:", "SwapFree:"),
 	}
 	if detail {
-		ofHost = append(ofHost,
+		files = append(files,
 			fileOfHost("L", "/proc/loadavg", FirstLine, func(s *sampling, v []string) { s.Pids = Threads(strings.Join(v, " ")) }),
 			fileOfHost("D", "/proc/sys/kernel/pid_max", FirstLine, func(s *sampling, v []string) { s.PidsMax = Smaller(s.PidsMax, Count(v[0])) }),
 			fileOfHost("T", "/proc/sys/kernel/threads-max", FirstLine, func(s *sampling, v []string) { s.PidsMax = Smaller(s.PidsMax, Count(v[0])) }),
@@ -110,10 +126,7 @@ func SampleFiles(h Hierarchies, detail bool) (ofHost, ofCgroups []SampleFile) {
 			fileOfHost("Y", "/proc/pressure/memory", Bare, func(s *sampling, v []string) { s.Node.Pressure.Memory = pressure(v) }),
 			fileOfHost("Z", "/proc/pressure/io", Bare, func(s *sampling, v []string) { s.Node.Pressure.IO = pressure(v) }))
 	}
-	if h.Version == 2 {
-		return ofHost, filesV2(h, detail)
-	}
-	return ofHost, filesV1(h, detail)
+	return files
 }
 
 // one is a file with one number.
@@ -304,14 +317,14 @@ type Sample struct {
 	cgroups           map[string]*host.CgroupSample
 }
 
-// NewSample begins a Sample. full are the paths of the trees on the host, in the order of trees.
-func NewSample(h Hierarchies, detail bool, trees, full []string) *Sample {
+// NewSample begins a Sample. full are the paths of the trees of r on the host, in their order.
+func NewSample(h Hierarchies, r host.SampleRequest, full []string) *Sample {
 	s := &Sample{ofHost: map[string]SampleFile{}, ofCgroups: map[string]SampleFile{}, cgroups: map[string]*host.CgroupSample{}}
 	s.s.Sampled = host.Sampled{Node: host.UnknownSample(), PidsMax: 0, Cgroups: map[string]host.CgroupSample{}, Networks: map[string][]host.Interface{}}
-	for i := range trees {
-		s.prefixes = append(s.prefixes, [2]string{full[i], trees[i]})
+	for i := range r.Trees {
+		s.prefixes = append(s.prefixes, [2]string{full[i], r.Trees[i]})
 	}
-	ofHost, ofCgroups := SampleFiles(h, detail)
+	ofHost, ofCgroups := SampleFiles(h, r)
 	for _, f := range ofHost {
 		s.ofHost[f.Code] = f
 	}

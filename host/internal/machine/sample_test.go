@@ -41,8 +41,9 @@ var (
 
 // read adds whole files to a sample, as an implementation does.
 func read(h Hierarchies, files map[string]string) (host.Sampled, error) {
-	s := NewSample(h, true, []string{"/kubepods"}, []string{"/lab/kubepods"})
-	ofHost, ofCgroups := SampleFiles(h, true)
+	r := host.SampleRequest{Trees: []string{"/kubepods"}, Detail: true, OpenFiles: true}
+	s := NewSample(h, r, []string{"/lab/kubepods"})
+	ofHost, ofCgroups := SampleFiles(h, r)
 	for _, f := range ofHost {
 		if digest, ok := f.Of(files[f.File]); ok && files[f.File] != "" {
 			s.Host(f.Code, digest)
@@ -231,11 +232,12 @@ func FuzzSample(f *testing.F) {
 	f.Add("U", "100.25 7", "c", "1 2 3 4 5 6 7 8", "eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16")
 	f.Add("M", "1 2 3 4", "i", "8:0 1 2 3 4 5 6;9:1 1;x", "lo: 1")
 	f.Add("X", "some 1 2 3 4;full x 2 NaN -4", "z", "full 0 0 0 18446744073709551615", ":")
+	f.Add("U", "5", "o", "12 3 unlimited", "eth0: 1")
 	f.Add("B", "8 0 sda 1 2 3 4 5 6 7 8 9 10 11", "q", "max max", "eth0:")
 	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, hostCode, hostDigest, code, digest, line string) {
 		for _, h := range []Hierarchies{v1, v2} {
-			s := NewSample(h, true, []string{"/kubepods"}, []string{"/kubepods"})
+			s := NewSample(h, host.SampleRequest{Trees: []string{"/kubepods"}, Detail: true, OpenFiles: true}, []string{"/kubepods"})
 			s.Host("U", "5")
 			s.Host("M", "1 1 1 1")
 			s.Host(hostCode, hostDigest)

@@ -21,6 +21,11 @@ func (l *Link) Start(ctx context.Context, command string) (Session, error) {
 	return l.session(ctx, l.control, "ssh/Start", "exec", command)
 }
 
+// StartBulk is Start on the bulk connection.
+func (l *Link) StartBulk(ctx context.Context, command string) (Session, error) {
+	return l.session(ctx, l.bulk, "ssh/Start", "exec", command)
+}
+
 // Subsystem starts a subsystem of sshd ("sftp"), on the bulk connection.
 func (l *Link) Subsystem(ctx context.Context, name string) (Session, error) {
 	return l.session(ctx, l.bulk, "ssh/Subsystem", "subsystem", name)

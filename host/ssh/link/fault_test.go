@@ -358,8 +358,17 @@ func TestBulkOnFirstUse(t *testing.T) {
 		if n := len(b.attempts()); n != 2 {
 			t.Fatalf("%d connections after it", n)
 		}
+		p, err := l.StartBulk(t.Context(), "cat")
+		testutil.Must(t, err)
+		defer p.Close()
+		if n := len(b.attempts()); n != 2 {
+			t.Fatalf("%d connections after a program", n)
+		}
 		// Without use it is not made again; the control connection is not affected.
 		b.wire(1).cut()
+		if _, err := p.Wait(); !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("a program after the end of the bulk connection: %v", err)
+		}
 		time.Sleep(time.Minute)
 		if n := len(b.attempts()); n != 2 || !l.State().Up {
 			t.Errorf("%d connections after the bulk one was cut", n)

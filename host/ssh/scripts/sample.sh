@@ -2,7 +2,9 @@
 # awk, whatever their number. HOSTFILES has a line for each file of the host: code, digest
 # (see machine.Digest), path, keys. CGROUPFILES has one for each file of a cgroup: code, digest,
 # directory of the hierarchy, name, keys. BASE is the hierarchy in which the N trees are looked
-# for. NETWORKS is yes or empty, and SKIP has the UIDs of pods whose network is not read.
+# for. NETWORKS is yes or empty, and SKIP has the UIDs of pods whose network is not read. A file with
+# digest "o" has the PIDs of processes whose open files are counted, and bounds instead of keys (see
+# machine.Walk).
 #
 # It prints, each with a key and NULs: the counters, and for each PATH what measure prints. A
 # line of the counters is a code and the digest; "=" and a cgroup, to which the next lines belong;
@@ -24,6 +26,8 @@ printf 'counters\0'
 dirs "$@" | BOWLINE_HOST=$host BOWLINE_CGROUPS=$cgroups BOWLINE_BASE=$base BOWLINE_NETWORKS=$networks BOWLINE_SKIP=$skip awk '
 # digest prints what is needed of a file; keys begin at f[from].
 function digest(code, kind, file, from,    line, out, i, v, got, has, r) {
+	if (kind == "o")
+		return
 	if (kind == "k")
 		for (i = from; i <= nf; i++)
 			got[f[i]] = "-"
@@ -63,6 +67,114 @@ function cgroup(path,    i) {
 		nf = split(cfiles[i], f, " ")
 		digest(f[1], f[2], f[3] path "/" f[4], 5)
 	}
+	if (path in files)
+		print open " " files[path] " " sockets[path] " " limit[path]
+}
+
+# field returns a word of the line of a file that begins with this text, or "".
+function field(file, text, n,    line, v, out) {
+	out = ""
+	while ((getline line < file) > 0)
+		if (index(line, text) == 1) {
+			split(line, v, " ")
+			out = v[n]
+			break
+		}
+	close(file)
+	return out
+}
+
+# processes adds those of a cgroup to the list, and to args the arguments for ls, unless there are too
+# many.
+function processes(path, file, each, slots,    pid, n, sum, size, of, list, i, r) {
+	files[path] = sockets[path] = limit[path] = "-"
+	n = sum = 0
+	list = ""
+	if (path == "")
+		limit[path] = word(field("/proc/1/limits", "Max open files ", 4))
+	while ((r = (getline pid < file)) > 0) {
+		if (pid !~ /^[1-9][0-9]*$/ || ++n > each || n > left) {
+			close(file)
+			return
+		}
+		if (n == 1 && path != "")
+			limit[path] = word(field("/proc/" pid "/limits", "Max open files ", 4))
+		size = field("/proc/" pid "/status", "FDSize:", 2)
+		if (size == "")
+			continue # it has ended
+		sum += size
+		of[n] = pid
+		list = list " " pid "/fd"
+	}
+	close(file)
+	if (r < 0 || sum > slots || sum > leftslots)
+		return
+	left -= n
+	leftslots -= sum
+	for (i = 1; i <= n; i++)
+		if (i in of)
+			owner[of[i]] = path
+	args = args list
+	files[path] = sockets[path] = 0
+}
+
+function word(text) {
+	return text == "" ? "-" : text
+}
+
+# openfiles counts the open files of all cgroups with one ls, because one for each cgroup costs more
+# than all else. Names of files do not break its lines: ls of GNU gets QUOTING_STYLE, and that of
+# BusyBox prints a question mark.
+function openfiles(    i, cmd, line, at, seen, whole, pid) {
+	for (i = 1; i <= nc; i++) {
+		split(cfiles[i], f, " ")
+		if (f[2] == "o")
+			break
+	}
+	if (i > nc)
+		return
+	open = f[1]
+	left = f[6]
+	leftslots = f[8]
+	args = ""
+	processes("", f[3] "/" f[4], f[5], f[7])
+	for (i = 1; i <= np; i++)
+		processes(paths[i], f[3] paths[i] "/" f[4], f[5], f[7])
+	# self/fd comes last: without it, ls has not finished.
+	cmd = "cd /proc && export QUOTING_STYLE=escape && { ulimit -t 3 2>/dev/null; err=$(ls -ln" args \
+		" self/fd 2>&1 >&3 3>&-); } 3>&1; echo; echo \"$err\""
+	at = ""
+	whole = 0
+	while ((cmd | getline line) > 0) {
+		if (line ~ /^[0-9]+\/fd:$/) {
+			pid = line
+			sub(/\/.*/, "", pid)
+			at = pid in owner && !(pid in seen) ? pid : ""
+			if (pid in seen)
+				unknown(pid)
+			seen[pid] = 1
+		} else if (line == "self/fd:") {
+			whole = 1
+			at = ""
+		} else if (line ~ /^l/ && at != "") {
+			files[owner[at]]++
+			if (substr(line, index(line, " -> ") + 4) ~ /^socket:\[[0-9]+\]$/)
+				sockets[owner[at]]++
+		} else if (line ~ /^ls: / && line !~ /: No such (file|process)/ && match(line, /[0-9]+\/fd/)) {
+			pid = substr(line, RSTART, RLENGTH - 3)
+			unknown(pid)
+		}
+	}
+	close(cmd)
+	for (pid in owner)
+		if (!whole || owner[pid] in bad)
+			files[owner[pid]] = sockets[owner[pid]] = "-"
+}
+
+# unknown notes that the files of a process cannot be counted.
+function unknown(pid) {
+	if (pid in owner)
+		bad[owner[pid]] = 1
 }
 
 # interfaces prints those of a network, and reports whether it has any.
@@ -114,6 +226,17 @@ BEGIN {
 	ns = split(ENVIRON["BOWLINE_SKIP"], uids, " ")
 	for (i = 1; i <= ns; i++)
 		skip[uids[i]] = 1
+	np = 0
+}
+
+{
+	path = substr($0, length(base) + 1)
+	if (!ofpod(above(above(path))))
+		paths[++np] = path
+}
+
+END {
+	openfiles() # before the uptime, which dates the counters
 	for (i = 1; i <= nh; i++) {
 		nf = split(hfiles[i], f, " ")
 		digest(f[1], f[2], f[3], 4)
@@ -121,15 +244,11 @@ BEGIN {
 	if (ENVIRON["BOWLINE_NETWORKS"])
 		interfaces("/proc/net/dev")
 	cgroup("")
-}
-
-{
-	path = substr($0, length(base) + 1)
-	if (ofpod(above(above(path))))
-		next
-	cgroup(path)
-	if (ENVIRON["BOWLINE_NETWORKS"])
-		network(path)
+	for (p = 1; p <= np; p++) {
+		cgroup(paths[p])
+		if (ENVIRON["BOWLINE_NETWORKS"])
+			network(paths[p])
+	}
 }'
 code=$?
 printf '\0'

@@ -133,7 +133,8 @@ func each(answers ...SFTPLie) SFTPLie {
 // never is a size that no packet has.
 const never = uint32(0xffffffff)
 
-// SFTPLies are answers that are wrong for each request but INIT, by what is wrong with them.
+// SFTPLies are answers that are wrong for each request but INIT, by what is wrong with them. Each is
+// only refused: the request fails, and no budget of the host is exceeded.
 var SFTPLies = map[string]SFTPLie{
 	"data that claims to have 4 GiB":       SFTPReply(SFTPData, never, []byte("abc")),
 	"data that claims to have more":        SFTPReply(SFTPData, uint32(100), []byte("abc")),

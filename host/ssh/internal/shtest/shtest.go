@@ -46,6 +46,11 @@ func (t *Transport) Start(ctx context.Context, command string) (link.Session, er
 	return t.start(ctx, append(argv, "-c", command)...)
 }
 
+// StartBulk is Start: there is no connection.
+func (t *Transport) StartBulk(ctx context.Context, command string) (link.Session, error) {
+	return t.Start(ctx, command)
+}
+
 // Subsystem supports "sftp".
 func (t *Transport) Subsystem(ctx context.Context, name string) (link.Session, error) {
 	if name != "sftp" || t.NoSFTP {
