@@ -28,6 +28,7 @@ import (
 // Machine is what cAdvisor's metrics say about the host itself.
 type Machine struct {
 	KernelVersion, OSImage          string
+	MachineID, SystemUUID, BootID   string
 	CPUs, PhysicalCores, CPUSockets int
 	// MaxPods is how many pods the node admits.
 	MaxPods int
@@ -106,7 +107,7 @@ func newPage(r *http.Request, s *Snapshot, m Machine) *page {
 	r = r.Clone(r.Context())
 	r.Header.Set("Accept-Encoding", "gzip")
 	p := &page{header: http.Header{}}
-	promhttp.HandlerFor(onlyRead{registry}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(p, r)
+	promhttp.HandlerFor(onlyRead{registry, s}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(p, r)
 	return p
 }
 
@@ -181,7 +182,7 @@ func (p cadvisorProvider) GetMachineInfo() (*info.MachineInfo, error) {
 		return nil, errNotCollected
 	}
 	return &info.MachineInfo{
-		Timestamp: p.Time, NumCores: p.machine.CPUs, NumPhysicalCores: p.machine.PhysicalCores, NumSockets: p.machine.CPUSockets,
+		Timestamp: p.Time, MachineID: p.machine.MachineID, SystemUUID: p.machine.SystemUUID, BootID: p.machine.BootID, NumCores: p.machine.CPUs, NumPhysicalCores: p.machine.PhysicalCores, NumSockets: p.machine.CPUSockets,
 		MemoryCapacity: natural(p.MemoryBytes), SwapCapacity: natural(p.SwapBytes),
 	}, nil
 }
@@ -193,6 +194,7 @@ func (p cadvisorProvider) GetRequestedContainersInfo(string, info.RequestOptions
 	out := map[string]*info.ContainerInfo{"/": p.entry("/", p.Node, p.BootTime)}
 	root := out["/"]
 	root.Stats[0].Filesystem = p.fileSystems()
+	root.Stats[0].Processes.Ulimits = ulimits(p.Node)
 	setNetwork(root, p.Interfaces)
 	for at, c := range p.Cgroups {
 		out[at] = p.entry(at, c, p.BootTime)
@@ -214,6 +216,7 @@ func (p cadvisorProvider) describe(d *Pod, out map[string]*info.ContainerInfo) {
 		c.Spec.Labels = map[string]string{pod.LabelPodName: d.Name, pod.LabelPodNamespace: d.Namespace, pod.LabelContainerName: name}
 		if id != "" {
 			c.Id, c.Aliases = id, []string{id}
+			c.Stats[0].Processes.Ulimits = ulimits(p.Cgroups[at])
 		}
 		return c
 	}
@@ -271,7 +274,8 @@ func (p cadvisorProvider) entry(at string, c host.CgroupSample, created time.Tim
 				IoServiced:     perDisk(c.IO, func(d host.IOSample) (read, write int64) { return d.ReadOps, d.WriteOps }),
 				PSI:            stalls(c.Pressure.IO),
 			},
-			Processes: &info.ProcessStats{ProcessCount: natural(c.Processes), ThreadsCurrent: natural(c.Pids), ThreadsMax: limited(c.PidsMax)},
+			Processes: &info.ProcessStats{ProcessCount: natural(c.Processes), ThreadsCurrent: natural(c.Pids), ThreadsMax: limited(c.PidsMax),
+				FdCount: natural(c.Files), SocketCount: natural(c.Sockets)},
 		}},
 	}
 }
@@ -288,6 +292,18 @@ func memoryStats(c host.CgroupSample) *info.MemoryStats {
 		ContainerData: faults, HierarchicalData: faults, PSI: stalls(c.Pressure.Memory),
 		Events: info.MemoryEvents{High: natural(m.HighEvents), Max: natural(m.MaxEvents)},
 	}
+}
+
+// ulimits is the limit of the first process's open files, as far as it is known. cAdvisor shows it for
+// containers and for init.
+func ulimits(c host.CgroupSample) []info.UlimitSpec {
+	switch c.FilesMax {
+	case host.Unknown:
+		return nil
+	case host.Unlimited:
+		return []info.UlimitSpec{{Name: "max_open_files", SoftLimit: -1}}
+	}
+	return []info.UlimitSpec{{Name: "max_open_files", SoftLimit: c.FilesMax}}
 }
 
 func perDisk(devices []host.IOSample, of func(host.IOSample) (read, write int64)) []info.PerDiskStats {
@@ -372,12 +388,33 @@ func limited(n int64) uint64 {
 // natural is 0 for a counter that the host does not have.
 func natural(n int64) uint64 { return uint64(max(n, 0)) }
 
-// onlyRead leaves out the families whose values are not read: the library writes zeros for them.
-type onlyRead struct{ prometheus.Gatherer }
+// onlyRead leaves out the open files of the control groups where they were not counted: the library
+// writes zeros for them.
+type onlyRead struct {
+	prometheus.Gatherer
+	s *Snapshot
+}
 
-var notRead = []string{"container_file_descriptors", "container_sockets", "container_ulimits_soft"}
+var ofFiles = []string{"container_file_descriptors", "container_sockets"}
 
 func (r onlyRead) Gather() ([]*dto.MetricFamily, error) {
 	all, err := r.Gatherer.Gather()
-	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return slices.Contains(notRead, f.GetName()) }), err
+	for _, f := range all {
+		if slices.Contains(ofFiles, f.GetName()) {
+			f.Metric = slices.DeleteFunc(f.Metric, func(m *dto.Metric) bool { return !r.counted(m) })
+		}
+	}
+	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 }), err
+}
+
+// counted reports whether the open files of a metric's control group were counted.
+func (r onlyRead) counted(m *dto.Metric) bool {
+	i := slices.IndexFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == cadvisor.LabelID })
+	switch {
+	case i < 0 || r.s == nil:
+		return false
+	case m.Label[i].GetValue() == "/":
+		return r.s.Node.Files != host.Unknown
+	}
+	return r.s.Cgroups[m.Label[i].GetValue()].Files != host.Unknown
 }

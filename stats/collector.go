@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ type Runtime interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
-// Config of a Collector. All fields are required.
+// Config of a Collector. All fields but VolumePeriod are required.
 type Config struct {
 	Host    Host
 	Runtime Runtime
@@ -40,6 +41,9 @@ type Config struct {
 	System func() System
 	// RootDir is on the file system of logs and of volumes.
 	RootDir string
+	// VolumePeriod is how long the measured size of volumes is used; default storageFresh. If it is
+	// negative, volumes are not measured.
+	VolumePeriod time.Duration
 }
 
 const (
@@ -47,6 +51,9 @@ const (
 	fresh = 10 * time.Second
 	// storageFresh is how long the measured storage is used: a walk through directories takes long.
 	storageFresh = time.Minute
+	// storageOldest bounds the age of what is shown without a time while it cannot be measured, or is
+	// being measured: a measurement that takes its longest leaves no gap.
+	storageOldest = storageFresh + storageTimeout
 	// storageTimeout bounds measuring storage, and storagePatience how long a caller waits for it
 	// before it gets the previous result.
 	storageTimeout  = 2 * time.Minute
@@ -67,18 +74,19 @@ const (
 // Collector collects the statistics of one host. Its methods are safe for concurrent use.
 type Collector struct {
 	cfg   Config
+	now   func() time.Time // with a monotonic reading
 	calls singleflight.Group
 
-	mu       sync.Mutex
-	line     timeline
-	last     *Snapshot // the newest, while it is fresh
-	detailed *Snapshot // the newest with detail, while it is fresh
-	before   *cpuTimes // CPU times that the newest rates are computed from
-	newest   *cpuTimes // of the newest
-	expiry   *time.Timer
-	storage  *Storage
-	claimed  *claimed
-	images   string // mount point of the runtime's images
+	mu      sync.Mutex
+	line    timeline
+	newests [depths]*Snapshot // the newest of each depth, while it is fresh
+	before  *cpuTimes         // CPU times that the newest rates are computed from
+	newest  *cpuTimes         // of the newest
+	expiry  *time.Timer
+	storage *Storage
+	claimed *claimed
+	logs    *logs
+	images  string // mount point of the runtime's images
 
 	patience patience // of claims; only the goroutine that measures claims uses it
 }
@@ -88,36 +96,59 @@ func New(c Config) (*Collector, error) {
 	if c.Host == nil || c.Runtime == nil || c.Pods == nil || c.PodsTree == nil || c.System == nil || !path.IsAbs(c.RootDir) {
 		return nil, errors.New("stats: Host, Runtime, Pods, PodsTree, System and an absolute RootDir are required")
 	}
-	return &Collector{cfg: c, patience: patience{}}, nil
+	c.VolumePeriod = cmp.Or(c.VolumePeriod, storageFresh)
+	return &Collector{cfg: c, now: time.Now, patience: patience{}}, nil
 }
 
 // Need says what a caller wants to know.
 type Need struct {
-	// Detail: all counters, not only CPU time, memory and swap.
-	Detail bool
+	// Detail: all counters, not only CPU time, memory and swap. Files: the open files, too, which cost
+	// the host most; it implies Detail.
+	Detail, Files bool
 	// Rates: the CPU use. If there is no earlier collection, it is measured over rateWindow.
 	Rates bool
 	// Storage: what directories and images use.
 	Storage bool
 }
 
+// depth is how much of the host is read: counters, with detail, with open files. Each has what those
+// before it have.
+type depth int
+
+const (
+	counters depth = iota
+	detailed
+	withFiles
+	depths
+)
+
+func (n Need) depth() depth {
+	switch {
+	case n.Files:
+		return withFiles
+	case n.Detail:
+		return detailed
+	}
+	return counters
+}
+
 // Get returns a snapshot that is at most fresh old. An error means that there is none: an older one
 // is never returned in its place.
 func (c *Collector) Get(ctx context.Context, need Need) (*Snapshot, error) {
-	s, err := c.counters(ctx, need.Detail)
+	s, err := c.counters(ctx, need.depth())
 	if err != nil {
 		return nil, err
 	}
 	if need.Rates && s.usage == nil {
-		pause := time.NewTimer(time.Until(s.Time.Add(rateWindow)))
+		pause := time.NewTimer(s.read.Add(rateWindow).Sub(c.now()))
 		defer pause.Stop()
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		if s, err = share(ctx, &c.calls, key("again", need.Detail), sampleTimeout, func(ctx context.Context) (*Snapshot, error) {
-			return c.collect(ctx, need.Detail)
+		if s, err = share(ctx, &c.calls, key("again", need.depth()), sampleTimeout, func(ctx context.Context) (*Snapshot, error) {
+			return c.collect(ctx, need.depth())
 		}); err != nil {
 			return nil, err
 		}
@@ -130,30 +161,27 @@ func (c *Collector) Get(ctx context.Context, need Need) (*Snapshot, error) {
 	return &out, nil
 }
 
-func key(what string, detail bool) string { return fmt.Sprint(what, detail) }
+func key(what string, d depth) string { return fmt.Sprint(what, d) }
 
 // counters returns a fresh snapshot.
-func (c *Collector) counters(ctx context.Context, detail bool) (*Snapshot, error) {
-	if s := c.kept(detail); s != nil {
+func (c *Collector) counters(ctx context.Context, d depth) (*Snapshot, error) {
+	if s := c.kept(d); s != nil {
 		return s, nil
 	}
-	return share(ctx, &c.calls, key("counters", detail), sampleTimeout, func(ctx context.Context) (*Snapshot, error) {
-		if s := c.kept(detail); s != nil {
+	return share(ctx, &c.calls, key("counters", d), sampleTimeout, func(ctx context.Context) (*Snapshot, error) {
+		if s := c.kept(d); s != nil {
 			return s, nil // another call has just ended
 		}
-		return c.collect(ctx, detail)
+		return c.collect(ctx, d)
 	})
 }
 
 // kept returns the last snapshot if it is fresh.
-func (c *Collector) kept(detail bool) *Snapshot {
+func (c *Collector) kept(d depth) *Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.last
-	if detail {
-		s = c.detailed
-	}
-	if s == nil || time.Since(s.Time).Abs() > fresh {
+	s := c.newests[d]
+	if s == nil || !current(s.Time, c.now(), fresh) {
 		return nil
 	}
 	return s
@@ -182,9 +210,10 @@ func share[T any](ctx context.Context, calls *singleflight.Group, key string, ti
 }
 
 // collect reads the counters of the host.
-func (c *Collector) collect(ctx context.Context, detail bool) (*Snapshot, error) {
-	s := &Snapshot{Detail: detail, Pods: c.cfg.Pods(), PodsTree: c.cfg.PodsTree(), System: c.cfg.System()}
-	r := host.SampleRequest{Trees: []string{s.PodsTree}, Detail: detail}
+func (c *Collector) collect(ctx context.Context, d depth) (*Snapshot, error) {
+	detail := d >= detailed
+	s := &Snapshot{Detail: detail, depth: d, Pods: c.cfg.Pods(), PodsTree: c.cfg.PodsTree(), System: c.cfg.System()}
+	r := host.SampleRequest{Trees: []string{s.PodsTree}, Detail: detail, OpenFiles: d >= withFiles}
 	for _, p := range []string{s.System.Kubelet, s.System.Runtime} {
 		if p != "" {
 			r.Trees = append(r.Trees, p)
@@ -198,12 +227,11 @@ func (c *Collector) collect(ctx context.Context, detail bool) (*Snapshot, error)
 			}
 		}
 	}
-	sent := time.Now()
+	sent := c.now()
 	var err error
 	if s.Sampled, err = c.cfg.Host.Sample(ctx, r); err != nil {
 		return nil, err
 	}
-	received := time.Now()
 	if detail {
 		s.RootFs, s.ImageFs = s.FileSystems[0], s.FileSystems[1]
 	}
@@ -216,7 +244,7 @@ func (c *Collector) collect(ctx context.Context, detail bool) (*Snapshot, error)
 	for i := range s.Pods {
 		s.Pods[i].Cgroup = s.podCgroup(&s.Pods[i])
 	}
-	c.keep(s, sent, received)
+	c.keep(s, sent)
 	return s, nil
 }
 
@@ -234,19 +262,19 @@ func (s *Snapshot) podCgroup(p *Pod) string {
 }
 
 // keep dates a snapshot, computes its rates and keeps it.
-func (c *Collector) keep(s *Snapshot, sent, received time.Time) {
+func (c *Collector) keep(s *Snapshot, sent time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.Time = c.line.at(s.Uptime, sent, received)
+	s.read = c.now() // in the order of the calls of at
+	s.Time = c.line.at(s.Uptime, sent, s.read)
 	s.BootTime = s.Time.Add(-s.Uptime)
 	if c.newest != nil && s.Uptime-c.newest.uptime >= rateWindow {
 		c.before = c.newest
 	}
 	c.newest = cpuTimesOf(s)
 	s.usage = rates(c.before, c.newest)
-	c.last = s
-	if s.Detail {
-		c.detailed = s
+	for d := range s.depth + 1 {
+		c.newests[d] = s
 	}
 	// Many hosts may be asked once and never again: what is not fresh any more takes no memory.
 	if c.expiry == nil {
@@ -260,7 +288,7 @@ func (c *Collector) keep(s *Snapshot, sent, received time.Time) {
 func (c *Collector) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last, c.detailed = nil, nil
+	c.newests = [depths]*Snapshot{}
 }
 
 // cpuTimes are the CPU times of cgroups at an uptime of the host; "" is the node.

@@ -28,7 +28,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-var machine = Machine{KernelVersion: "6.12.1", OSImage: "Debian GNU/Linux 13", CPUs: 8, PhysicalCores: 4, CPUSockets: 1, MaxPods: 110}
+var machine = Machine{KernelVersion: "6.12.1", OSImage: "Debian GNU/Linux 13", MachineID: "m-1", SystemUUID: "u-1", BootID: "b-1",
+	CPUs: 8, PhysicalCores: 4, CPUSockets: 1, MaxPods: 110}
 
 // snapshot is what a collection finds on a host with a pod of two containers and one on the host's
 // network.
@@ -45,11 +46,14 @@ func snapshot() *Snapshot {
 		c.Memory.Limit, c.Memory.SwapLimit, c.Memory.Reservation = host.Unlimited, 0, 0
 		c.IO = []host.IOSample{{Major: 8, Device: "sda", ReadBytes: 4096 * scale, WriteBytes: 512 * scale, ReadOps: scale, WriteOps: 2 * scale}}
 		c.Pids, c.PidsMax, c.Processes = 2*scale, host.Unlimited, scale
+		c.Files, c.Sockets, c.FilesMax = 10*scale, scale, 1024*scale
 		c.Pressure.CPU, c.Pressure.Memory, c.Pressure.IO = stall, stall, stall
 		return c
 	}
 	limited := cgroup(4)
 	limited.Memory.Limit, limited.CPU.QuotaUS, limited.PidsMax = 64<<20, 50_000, 1000
+	many := cgroup(3)
+	many.Files, many.Sockets, many.FilesMax = host.Unknown, host.Unknown, host.Unlimited // too many to count
 	node := cgroup(100)
 	node.Memory.Limit = 8 << 30
 	main, side, pause, agent := strings.Repeat("aa", 32), strings.Repeat("bb", 32), strings.Repeat("cc", 32), strings.Repeat("dd", 32)
@@ -61,14 +65,14 @@ func snapshot() *Snapshot {
 			Uptime: 48 * time.Hour, Node: node, MemoryBytes: 8 << 30, SwapBytes: 1 << 30, PidsMax: 32768, Pids: 345, Interfaces: eth0,
 			Disks: []host.Disk{{Major: 8, Name: "sda", Reads: 7, SectorsRead: 70, ReadTime: time.Second, Writes: 9, SectorsWritten: 90, WriteTime: 2 * time.Second, IOTime: 3 * time.Second}},
 			Cgroups: map[string]host.CgroupSample{
-				"/kubepods": cgroup(20), "/kubepods/burstable": cgroup(10), web: cgroup(9), web + "/" + main: limited, web + "/" + side: cgroup(3), web + "/" + pause: cgroup(1),
+				"/kubepods": cgroup(20), "/kubepods/burstable": cgroup(10), web: cgroup(9), web + "/" + main: limited, web + "/" + side: many, web + "/" + pause: cgroup(1),
 				"/kubepods/besteffort": cgroup(2), ds: cgroup(2), ds + "/" + agent: cgroup(1),
 			},
 			Networks: map[string][]host.Interface{web: eth0},
 		},
 		RootFs:  host.FileSystem{Device: 8 << 8, Bytes: 100 << 30, FreeBytes: 60 << 30, Inodes: 6_000_000, InodesFree: 5_000_000},
 		ImageFs: host.FileSystem{Device: 8 << 8, Bytes: 100 << 30, FreeBytes: 60 << 30, Inodes: 6_000_000, InodesFree: 5_000_000},
-		Storage: &Storage{Time: at.Add(-30 * time.Second), Layers: map[string]host.Usage{main: {Bytes: 5000, Inodes: 5}, side: {Bytes: 6000, Inodes: 6}},
+		Storage: &Storage{Time: at.Add(-30 * time.Second), VolumesAt: at.Add(-30 * time.Second), Layers: map[string]host.Usage{main: {Bytes: 5000, Inodes: 5}, side: {Bytes: 6000, Inodes: 6}},
 			Dirs:   map[string]host.Usage{"/logs/web/main": {Bytes: 700, Inodes: 2}, "/logs/web/side": {Bytes: 800, Inodes: 2}, "/v/tmp": {Bytes: 9000, Inodes: 9}, "/v/token": {Bytes: 100, Inodes: 3}},
 			Claims: map[string]host.FileSystem{"/v/data": {Bytes: 1 << 30, FreeBytes: 1 << 29}}, Images: host.Usage{Bytes: 3 << 30, Inodes: 900}},
 		Pods: []Pod{
@@ -295,7 +299,7 @@ func TestCadvisorFamilies(t *testing.T) {
 		"container_fs_reads_bytes_total", "container_fs_writes_bytes_total", "container_network_receive_bytes_total", "container_network_receive_packets_total",
 		"container_network_receive_packets_dropped_total", "container_network_transmit_bytes_total", "container_network_transmit_packets_total",
 		"container_network_transmit_packets_dropped_total", "container_oom_events_total", "container_pressure_cpu_waiting_seconds_total", "container_spec_memory_limit_bytes",
-		"machine_cpu_cores", "machine_memory_bytes", "cadvisor_version_info", "container_processes", "container_threads", "container_threads_max",
+		"machine_cpu_cores", "machine_memory_bytes", "cadvisor_version_info", "container_processes", "container_threads", "container_threads_max", "container_file_descriptors", "container_sockets", "container_ulimits_soft",
 	} {
 		if !strings.Contains(w.Body.String(), "\n# TYPE "+family+" ") {
 			t.Errorf("no %s", family)

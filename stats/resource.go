@@ -42,11 +42,8 @@ var (
 	podCPU          = desc("pod_cpu_usage_seconds_total", "Cumulative cpu time consumed by the pod in core-seconds", ofPod, metrics.STABLE)
 	podMemory       = desc("pod_memory_working_set_bytes", "Current working set of the pod in bytes", ofPod, metrics.STABLE)
 	podSwap         = desc("pod_swap_usage_bytes", "Current amount of the pod swap usage in bytes. Reported only on non-windows systems", ofPod, metrics.ALPHA)
-	scrapeError     = metrics.NewDesc("scrape_error", scrapeErrorHelp, nil, nil, metrics.ALPHA, "1.29.0")
-	resourceError   = desc("resource_scrape_error", scrapeErrorHelp, nil, metrics.STABLE)
+	scrapeError     = desc("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, metrics.STABLE)
 )
-
-const scrapeErrorHelp = "1 if there was an error while getting container metrics, 0 otherwise"
 
 func desc(name, help string, labels []string, stability metrics.StabilityLevel) *metrics.Desc {
 	return metrics.NewDesc(name, help, labels, nil, stability, "")
@@ -55,7 +52,7 @@ func desc(name, help string, labels []string, stability metrics.StabilityLevel) 
 // DescribeWithStability implements metrics.StableCollector.
 func (r *resourceMetrics) DescribeWithStability(ch chan<- *metrics.Desc) {
 	for _, d := range []*metrics.Desc{nodeCPU, nodeMemory, nodeSwap, containerStart, containerCPU, containerMemory, containerSwap,
-		containerLimit, podCPU, podMemory, podSwap, scrapeError, resourceError} {
+		containerLimit, podCPU, podMemory, podSwap, scrapeError} {
 		ch <- d
 	}
 }
@@ -68,7 +65,6 @@ func (r *resourceMetrics) CollectWithStability(ch chan<- metrics.Metric) {
 		resources{ch}.node(r.summary)
 	}
 	ch <- metrics.NewLazyConstMetric(scrapeError, metrics.GaugeValue, failed)
-	ch <- metrics.NewLazyConstMetric(resourceError, metrics.GaugeValue, failed)
 }
 
 type resources struct{ ch chan<- metrics.Metric }

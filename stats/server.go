@@ -53,6 +53,20 @@ func (s *Server) Claims(ctx context.Context) map[kubeletmetrics.Claim]host.FileS
 	return out
 }
 
+// Logs returns what the containers' logs use, as far as it could be measured.
+func (s *Server) Logs(ctx context.Context) map[kubeletmetrics.Log]int64 {
+	out := map[kubeletmetrics.Log]int64{}
+	pods, used := s.Collector.logsOf(ctx)
+	for _, p := range pods {
+		for _, k := range p.Containers {
+			if u, ok := used[logDir(p, k)]; ok {
+				out[kubeletmetrics.Log{UID: string(p.UID), Namespace: p.Namespace, Pod: p.Name, Container: k.Name}] = u.Bytes
+			}
+		}
+	}
+	return out
+}
+
 // Resource answers /metrics/resource.
 func (s *Server) Resource(w http.ResponseWriter, r *http.Request) {
 	got, err := s.Collector.Get(r.Context(), Need{})
@@ -71,6 +85,6 @@ func (s *Server) Cadvisor(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.pages.Add(-1)
-	got, err := s.Collector.Get(r.Context(), Need{Detail: true})
+	got, err := s.Collector.Get(r.Context(), Need{Files: true})
 	WriteCadvisor(w, r, got, s.Machine(), err)
 }

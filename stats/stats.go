@@ -53,13 +53,15 @@ type System struct{ Kubelet, Runtime string }
 
 // Snapshot is what one collection found.
 type Snapshot struct {
-	// Time is when the counters were read, by the local clock. It advances with every collection, and
-	// is not in the future.
+	// Time is when the counters were read, by the local clock. It advances with every collection
+	// unless the clock was set back, and is not in the future.
 	Time time.Time
+	read time.Time // when the host's answer was here, with a monotonic reading
 	// BootTime is when the host booted.
 	BootTime time.Time
 	// Detail: the counters of Sampled were read with SampleRequest.Detail.
 	Detail bool
+	depth  depth
 	host.Sampled
 	Pods []Pod
 	// RootFs and ImageFs are the file systems of the root directory and of the runtime's images.
@@ -79,6 +81,8 @@ type Snapshot struct {
 // Storage is what directories and images use. It is measured less often than the counters.
 type Storage struct {
 	Time time.Time
+	// VolumesAt is the time of the volumes among Dirs, and of Claims. It may be earlier.
+	VolumesAt time.Time
 	// Layers are the writable layers, by container ID; Dirs the directories, by path.
 	Layers, Dirs map[string]host.Usage
 	// Claims are the file systems of the claims' volumes, by path.

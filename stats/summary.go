@@ -122,13 +122,13 @@ func (b summary) storage(p *Pod, out *statsapi.PodStats) {
 				continue
 			}
 			stats.PVCRef = &statsapi.PVCReference{Name: v.Claim, Namespace: p.Namespace}
-			stats.FsStats = *b.fs(fs, host.Usage{Bytes: fs.Bytes - fs.FreeBytes, Inodes: fs.Inodes - fs.InodesFree}, b.Storage.Time)
+			stats.FsStats = *b.fs(fs, host.Usage{Bytes: fs.Bytes - fs.FreeBytes, Inodes: fs.Inodes - fs.InodesFree}, b.Storage.VolumesAt)
 		} else {
 			used, ok := b.Storage.Dirs[v.Path]
 			if !ok {
 				continue
 			}
-			stats.FsStats = *b.fs(b.RootFs, used, b.Storage.Time)
+			stats.FsStats = *b.fs(b.RootFs, used, b.Storage.VolumesAt)
 			if !v.Memory {
 				add(&stats.FsStats)
 			}
