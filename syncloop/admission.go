@@ -53,6 +53,7 @@ func (w *worker) answered(a *allocation.Answer, now time.Time) {
 	}
 	was := w.answer
 	w.answer, w.pod = *a, a.Pod
+	w.publishAllocated()
 	if was.Preempted.IsZero() && !a.Preempted.IsZero() {
 		w.term = plan.Merge(w.term, &plan.Terminate{At: a.Preempted, Grace: graceOf(w.pod), Cause: plan.CauseEvicted,
 			Reason: allocation.ReasonPreempting, Message: allocation.MessagePreempting, Disruption: allocation.TargetPreempting})
@@ -70,6 +71,16 @@ func (w *worker) answered(a *allocation.Answer, now time.Time) {
 	}
 	if a.Accepted != was.Accepted {
 		w.progress = allocation.NewCondition(v1.PodResizeInProgress, nil, "", "", a.Accepted, now)
+	}
+}
+
+// publishAllocated publishes the pod with its allocation, unless the node has not admitted it.
+func (w *worker) publishAllocated() {
+	w.pub.mu.Lock()
+	defer w.pub.mu.Unlock()
+	w.pub.allocated = nil
+	if w.answer.Decided && w.answer.Rejection == nil && w.answer.Allocated != "" {
+		w.pub.allocated = w.answer.Pod
 	}
 }
 
@@ -111,7 +122,9 @@ func (w *worker) admit(in *plan.Input) {
 		return
 	default:
 		w.admitted = true
-		if r != nil {
+		if r == nil {
+			w.loop.cfg.Metrics.admit(w.pod)
+		} else {
 			w.term = w.loop.rejected(w.pod, r, in.Now)
 		}
 	}

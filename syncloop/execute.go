@@ -18,6 +18,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
+	"github.com/bowline-k8s/bowline/syncloop/volume"
 )
 
 // job is one operation with all that it needs, copied from the worker when it began, because the
@@ -124,17 +125,13 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 		err = j.release(ctx)
 	case plan.OpResize:
 		err = j.resize(ctx, &out)
+		j.loop.cfg.Metrics.resized(time.Since(began), err)
 	default:
 		err = fmt.Errorf("unknown operation %d", j.op.Kind)
 	}
 	out.At = time.Now()
 	if err == nil {
-		level := 2
-		switch j.op.Kind {
-		case plan.OpStopSandbox, plan.OpRemoveContainer, plan.OpRemoveSandbox:
-			level = 3 // they follow from the others
-		}
-		log.V(level).Info("Finished an operation", "op", j.op.Kind, "container", j.op.Container, "why", j.op.Reason, "took", out.At.Sub(began).Round(time.Millisecond))
+		log.V(j.level()).Info("Finished an operation", "op", j.op.Kind, "container", j.op.Container, "why", j.op.Reason, "took", out.At.Sub(began).Round(time.Millisecond))
 		j.loop.cfg.Metrics.operation(j.pod, out, nil)
 		return out
 	}
@@ -149,6 +146,20 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 		j.record(out, err)
 	}
 	return out
+}
+
+// level is the verbosity of the line about the operation. Those that tell a pod's story have 2; the others
+// precede or follow one of these.
+func (j *job) level() int {
+	switch j.op.Kind {
+	case plan.OpSandbox, plan.OpHook, plan.OpStart, plan.OpStop, plan.OpResize:
+		return 2
+	case plan.OpPull:
+		if j.observed.Newest(j.op.Container) == nil { // else it is there since the first start
+			return 2
+		}
+	}
+	return 3
 }
 
 // words returns the error message for users. If the runtime refused to make or start something, it
@@ -192,32 +203,60 @@ func (j *job) reason(err error) string {
 	return ""
 }
 
-// record records the event that a kubelet records. Package images records its own.
+// record records the events that a kubelet records. Package images records its own.
 func (j *job) record(out plan.Outcome, err error) {
 	var img *images.Error
 	if errors.As(err, &img) {
 		return
 	}
-	var claims *claimsError
-	if errors.As(err, &claims) {
-		j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+out.Err)
+	if dirs := (*volume.DirsError)(nil); j.op.Kind == plan.OpVolumes && !errors.As(err, &dirs) {
+		j.loop.failedVolumes(j.pod, err)
 		return
+	}
+	if container, reason, message := j.eventOf(out, err); reason != "" {
+		j.loop.event(j.pod, container, v1.EventTypeWarning, reason, message)
+	}
+}
+
+// eventOf returns the event of a failed operation, and the container that it is about; an empty reason
+// means that there is none.
+func (j *job) eventOf(out plan.Outcome, err error) (container, reason, message string) {
+	var claims *claimsError
+	var cgroup *cgroupError
+	switch {
+	case errors.As(err, &claims):
+		return "", "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: " + out.Err
+	case errors.As(err, &cgroup):
+		return "", "FailedCreatePodContainer", "unable to ensure pod container exists: " + out.Err
 	}
 	switch j.op.Kind {
 	case plan.OpVolumes:
-		j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedMount", out.Err)
+		return "", "Failed", "error making pod data directories: " + out.Err
 	case plan.OpSandbox:
-		j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+out.Err)
+		return "", "FailedCreatePodSandBox", "Failed to create pod sandbox: " + out.Err
 	case plan.OpStart:
 		if out.Reason != postStartHookError { // postStart has recorded it
-			j.loop.event(j.pod, j.op.Container, v1.EventTypeWarning, "Failed", "Error: "+out.Err)
+			return j.op.Container, "Failed", "Error: " + out.Err
 		}
 	case plan.OpRelease:
 		if errors.Is(err, host.ErrBusy) {
-			j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedUnMount", "the pod stays until its volumes are unmounted: "+out.Err)
+			return "", "FailedUnMount", "the pod stays until its volumes are unmounted: " + out.Err
 		}
 	case plan.OpStop, plan.OpStopSandbox:
-		j.loop.event(j.pod, j.op.Container, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+out.Err)
+		return "", "FailedKillPod", "error killing pod: " + out.Err
+	}
+	return "", "", ""
+}
+
+// failedVolumes records an event for each volume that could not be set up or refreshed, or one for the
+// pod if the error is of no single volume.
+func (l *Loop) failedVolumes(p *v1.Pod, err error) {
+	failures := volume.Failures(err)
+	for _, f := range failures {
+		l.event(p, "", v1.EventTypeWarning, f.Reason, budget.Text(hint.Text(f)))
+	}
+	if len(failures) == 0 {
+		l.event(p, "", v1.EventTypeWarning, volume.ReasonFailedMount, budget.Text("Unable to attach or mount volumes: "+hint.Text(err)))
 	}
 }
 

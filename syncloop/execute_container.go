@@ -52,6 +52,7 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	}
 	defer done()
 	id, err := j.loop.cfg.Runtime.CreateContainer(ctx, sandbox.ID, config, sandboxConfig)
+	j.loop.cfg.Metrics.mountedImages(len(j.image.volumes), err)
 	if err != nil {
 		return because("CreateContainerError", err)
 	}

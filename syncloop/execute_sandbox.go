@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -78,6 +79,9 @@ func (j *job) runSandbox(ctx context.Context) error {
 	if _, warnings, err := spec.DNS(j.pod, m); err == nil {
 		for _, w := range warnings {
 			j.loop.event(j.pod, "", v1.EventTypeWarning, w.Reason, w.Message)
+			if w.Node != "" {
+				j.loop.nodeEvent(v1.EventTypeWarning, w.Reason, w.Node)
+			}
 		}
 	}
 	if j.op.Attempt > 0 {
@@ -88,7 +92,9 @@ func (j *job) runSandbox(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	began := time.Now()
 	j.sandbox, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, handler)
+	j.loop.cfg.Metrics.ranSandbox(handler, time.Since(began), err)
 	return err
 }
 
@@ -138,10 +144,16 @@ func (j *job) groundwork(ctx context.Context) (spec.Machine, error) {
 	case errLogs != nil:
 		return m, fmt.Errorf("make the log directory: %w", errLogs)
 	case err != nil:
-		return m, fmt.Errorf("make the pod's cgroup: %w", err)
+		return m, &cgroupError{err}
 	}
 	return m, nil
 }
+
+// cgroupError is the error for a pod whose cgroup cannot be made. It has an event of its own.
+type cgroupError struct{ err error }
+
+func (e *cgroupError) Error() string { return "make the pod's cgroup: " + e.err.Error() }
+func (e *cgroupError) Unwrap() error { return e.err }
 
 func (j *job) removeSandbox(ctx context.Context) error {
 	done, err := j.loop.removals.Take(ctx, true) // urgent: this is the last step of the pod

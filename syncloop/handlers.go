@@ -54,8 +54,11 @@ func (l *Loop) handle(ctx context.Context, change podconfig.Change) {
 	p := change.Pod
 	ref := pod.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 	level := 2
-	if change.Op == podconfig.Reconcile {
+	switch {
+	case change.Op == podconfig.Reconcile:
 		level = 4 // mostly the echo of our own statuses
+	case change.Op == podconfig.Remove, change.Op == podconfig.Delete && l.State(p.UID).Ending():
+		level = 3 // the worker ends the pod, and says so
 	}
 	klog.FromContext(ctx).V(level).Info("Received a change of the pod", "op", change.Op, "source", change.Source,
 		"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID)
@@ -188,6 +191,7 @@ func (l *Loop) handleOrphans(ctx context.Context) {
 		if room--; room < 0 {
 			return
 		}
+		l.cfg.Metrics.orphaned()
 		klog.FromContext(ctx).Info("Stopping a pod that no source has",
 			"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID)
 		p := describe(l.cfg.PLEG.Cache().Get(ref.UID), l.cfg.NodeName)

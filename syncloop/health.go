@@ -40,6 +40,16 @@ func (h *runtimeHealth) unready(hostNetwork bool) string {
 	return ""
 }
 
+// networkFault returns why the runtime, which is ready otherwise, cannot connect a pod, or "".
+func (h *runtimeHealth) networkFault() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.runtime != "" {
+		return ""
+	}
+	return h.network
+}
+
 // watchRuntime asks at once and then every healthPeriod. While the runtime is not ready it asks
 // sooner, with a back-off from 100 ms.
 func (l *Loop) watchRuntime(ctx context.Context) {

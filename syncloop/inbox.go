@@ -98,10 +98,35 @@ func (l *Loop) send(ctx context.Context, ref pod.Ref, static bool, merge func(*m
 	w := l.workers[ref.UID]
 	if w == nil {
 		w = newWorker(l, ref, static)
-		l.workers[ref.UID] = w
+		l.enter(w)
 		l.launch(ctx, w)
 	}
 	w.inbox.put(merge)
+}
+
+// fullName is the name of a pod with its namespace. Several lives of pods may have had it.
+type fullName struct{ namespace, name string }
+
+func nameOf(r pod.Ref) fullName { return fullName{r.Namespace, r.Name} }
+
+// enter adds a worker to those of the loop. With leave, it is the only one that changes workers and
+// byName. The caller holds l.mu.
+func (l *Loop) enter(w *worker) {
+	l.workers[w.ref.UID] = w
+	n := nameOf(w.ref)
+	if l.byName[n] == nil {
+		l.byName[n] = map[types.UID]*worker{}
+	}
+	l.byName[n][w.ref.UID] = w
+}
+
+// leave removes a worker that has ended. The caller holds l.mu.
+func (l *Loop) leave(w *worker) {
+	delete(l.workers, w.ref.UID)
+	n := nameOf(w.ref)
+	if delete(l.byName[n], w.ref.UID); len(l.byName[n]) == 0 {
+		delete(l.byName, n)
+	}
 }
 
 // launch runs a worker in its own goroutine until the worker ends. Mail that arrived while it was
@@ -114,7 +139,7 @@ func (l *Loop) launch(ctx context.Context, w *worker) {
 		w.run(ctx)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.workers, w.ref.UID)
+		l.leave(w)
 		l.wakeSameName(w)
 		left := w.inbox.take()
 		left.answer = nil
@@ -122,10 +147,11 @@ func (l *Loop) launch(ctx context.Context, w *worker) {
 			left.pod = p
 		}
 		if left.pod != nil && ctx.Err() == nil {
+			l.cfg.Metrics.restart(w.static)
 			next := newWorker(l, w.ref, w.static)
 			next.ledger = plan.Successor(w.attempts())
 			next.inbox.put(func(m *mail) { *m = left })
-			l.workers[w.ref.UID] = next
+			l.enter(next)
 			l.launch(ctx, next)
 		}
 	}()

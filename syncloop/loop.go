@@ -1,6 +1,7 @@
 package syncloop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -71,6 +73,8 @@ type Config struct {
 	Services     corelisters.ServiceLister
 	Recorder     record.EventRecorder
 	Metrics      Metrics
+	// Tracer makes a span of each pod's start, with one of each operation below it; nil: none is made.
+	Tracer trace.Tracer
 
 	// Policy has the features that the host's owner forbids to pods; the zero Policy forbids nothing.
 	Policy admit.Policy
@@ -98,14 +102,21 @@ type Config struct {
 	// RecursiveReadOnly reports whether a runtime handler supports recursive read-only mounts. Nil:
 	// none does.
 	RecursiveReadOnly func(handler string) bool
+	// IDsPerPod is how many user and group IDs of the host a pod with hostUsers: false gets, a multiple
+	// of the default, 65536.
+	IDsPerPod uint32
+	// StopSignals shows the stop signals of containers in the status of their pods.
+	StopSignals bool
+	// FixedPodResources: a resize of pod-level resources is infeasible.
+	FixedPodResources bool
 	// RuntimeName is the scheme of container IDs in statuses, for example "containerd".
 	RuntimeName string
 	// ContainerLogsDir holds the log links that log collectors read; by default
 	// /var/log/containers.
 	ContainerLogsDir string
-	// MaxRestartPeriod is the longest pause between restarts of a container that crashes; 5 min by
-	// default.
-	MaxRestartPeriod time.Duration
+	// FirstRestartPeriod is the pause before the second restart of a container that crashes, and
+	// MaxRestartPeriod the longest one; 10 s and 5 min by default.
+	FirstRestartPeriod, MaxRestartPeriod time.Duration
 	// Resync is how often the volumes of running pods are refreshed; 1 min by default.
 	Resync time.Duration
 	// RuntimeChanged is called when the runtime becomes able or unable to run pods, with the
@@ -159,6 +170,8 @@ type Loop struct {
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker
+	// byName has the same workers by the name of their pod; guarded by mu.
+	byName  map[fullName]map[types.UID]*worker
 	running sync.WaitGroup
 
 	born uint64 // how many workers were created; guarded by mu
@@ -174,17 +187,21 @@ func New(c Config) (*Loop, error) {
 	}
 	m := c.Machine()
 	l := &Loop{
-		cfg: c, workers: map[types.UID]*worker{}, released: map[types.UID]bool{},
+		cfg: c, workers: map[types.UID]*worker{}, byName: map[fullName]map[types.UID]*worker{}, released: map[types.UID]bool{},
 		starts:   startlimiter.New(max(startsPerCPU*m.CPUs, leastStarts), paceLease),
 		removals: startlimiter.New(m.CPUs/2, paceLease),
 	}
-	l.users = &userRanges{taken: c.PLEG.Cache().Users, byPod: map[types.UID]uint32{}}
+	l.users = &userRanges{taken: c.PLEG.Cache().Users, length: cmp.Or(c.IDsPerPod, defaultIDs), byPod: map[types.UID]pod.IDRange{}}
 	l.allocation = allocation.New(allocation.Config{
 		Policy: c.Policy, Node: c.Node, Reread: c.Reread, Allocatable: c.Allocatable, Sources: c.Sources, Observed: c.PLEG.Cache().Get,
 		Ended: func(uid types.UID) bool { return l.State(uid).Ended() }, Grace: graceOf,
 		Deliver: l.deliver,
 		Event:   func(p *v1.Pod, kind, reason, message string) { l.event(p, "", kind, reason, message) },
-		Files:   c.Host, Root: m.RootDir,
+		Files:   c.Host, Root: m.RootDir, FixedPodResources: c.FixedPodResources,
+		Preempted: c.Metrics.preempt, Infeasible: c.Metrics.neverResized,
+		Resolved: func(p *v1.Pod, how, trigger string, waited time.Duration) {
+			c.Metrics.resolved(p, how, trigger, waited, how == allocation.Accepted)
+		},
 	})
 	return l, nil
 }
@@ -259,7 +276,11 @@ func (l *Loop) forget(ctx context.Context, w *worker) {
 	l.unregister(w.ref.UID, false)
 	l.allocation.Gone(w.ref.UID)
 	l.users.release(w.ref.UID)
-	klog.FromContext(ctx).V(1).Info("Stopped the pod worker")
+	level := 1
+	if w.epilogue {
+		level = 3 // an earlier worker has logged it
+	}
+	klog.FromContext(ctx).V(level).Info("Stopped the pod worker")
 }
 
 func (l *Loop) machine() spec.Machine {

@@ -56,6 +56,18 @@ func TestHostIPFollowsTheMachine(t *testing.T) {
 		s := w.api.pod("p").Status
 		return s.HostIP == ip && len(s.HostIPs) == 1 && s.HostIPs[0].IP == ip
 	})
+	const mismatch = "HostIPsIPFamilyMismatch"
+	if got := w.eventsOf(mismatch); len(got) > 0 {
+		t.Errorf("an address of the same family: %q", got)
+	}
+	other := "2001:db8::1"
+	w.hostIP.Store(&other)
+	w.node.loop.MachineChanged()
+	w.until("the pod's status has the address of the other family", func() bool { return w.api.pod("p").Status.HostIP == other })
+	want := []string{"Pod/p : the pod's host has the IPv6 address 2001:db8::1 now, and had the IPv4 address 192.0.2.77: set nodeIP to keep one"}
+	if got := w.eventsOf(mismatch); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // A container has the variables of the API server and of the Services of its namespace, however

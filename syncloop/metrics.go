@@ -1,16 +1,11 @@
 package syncloop
 
 import (
-	"errors"
-	"strconv"
-	"time"
+	"sync"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 
-	"github.com/bowline-k8s/bowline/host"
-	"github.com/bowline-k8s/bowline/pod"
-	"github.com/bowline-k8s/bowline/syncloop/plan"
+	"github.com/bowline-k8s/bowline/kubeletmetrics"
 )
 
 // Metrics are the metrics of one node, with the kubelet's names; the zero value counts nothing.
@@ -22,54 +17,93 @@ type Metrics struct {
 	userNamespaces, userNamespacesFailed *metrics.Counter
 	startedPods, startedPodsFailed       *metrics.Counter
 	started, startedFailed, terminated   *metrics.CounterVec
-	rejected                             *metrics.CounterVec
+	rejected, admitted, restarted        *metrics.CounterVec
+	orphans                              *metrics.Counter
 	worker                               *metrics.HistogramVec
-	workerStart, podStart                *metrics.Histogram
+	workerStart, podStart, containers    *metrics.Histogram
 	startSLI, startTotal                 *metrics.HistogramVec
+	// firstNetwork is set once, for the first pod with a network of its own.
+	firstNetwork *metrics.Gauge
+	firstSeen    *sync.Once
+
+	sandbox                                            *metrics.HistogramVec
+	sandboxFailed                                      *metrics.CounterVec
+	imageVolumes, imageVolumesMade, imageVolumesFailed *metrics.Counter
+	resizesWanted, resizesDeferred, resizesNever       *metrics.CounterVec
+	preempted                                          *metrics.CounterVec
+	resize, deferred                                   *metrics.HistogramVec
 }
 
-// startBuckets are the bounds of the durations of a pod's start, in seconds, as for a kubelet.
-var startBuckets = []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+// startBuckets are the bounds of the durations of a pod's start, resizeBuckets those of a resize in
+// milliseconds, and deferredBuckets those of a deferred resize's wait, as for a kubelet.
+var (
+	startBuckets    = []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+	resizeBuckets   = []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}
+	deferredBuckets = []float64{5, 10, 15, 20, 30, 45, 60, 90, 120, 150, 180, 300, 600, 1200, 1800, 3600}
+)
 
 // NewMetrics makes the metrics of a node and registers them with r, which belongs to that node: a
 // process may run many nodes.
 func NewMetrics(r metrics.KubeRegistry) Metrics {
-	counter := func(name, help string) *metrics.Counter {
-		return metrics.NewCounter(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA})
-	}
-	counters := func(name, help string, labels ...string) *metrics.CounterVec {
-		return metrics.NewCounterVec(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels)
-	}
-	histogram := func(name, help string, buckets []float64) *metrics.Histogram {
-		return metrics.NewHistogram(&metrics.HistogramOpts{Name: name, Help: help, Buckets: buckets, StabilityLevel: metrics.ALPHA})
-	}
-	histograms := func(name, help string, buckets []float64, labels ...string) *metrics.HistogramVec {
-		return metrics.NewHistogramVec(&metrics.HistogramOpts{Name: name, Help: help, Buckets: buckets, StabilityLevel: metrics.ALPHA}, labels)
-	}
-	m := Metrics{
-		illegalEdges: counter("bowline_pod_worker_illegal_phase_edges_total",
-			"Impossible phase transitions that the planner requested. Any is a defect."),
-		userNamespaces:       counter("kubelet_started_user_namespaced_pods_total", "Cumulative number of pods with user namespaces started."),
-		userNamespacesFailed: counter("kubelet_started_user_namespaced_pods_errors_total", "Cumulative number of errors when starting pods with user namespaces."),
-		startedPods:          counter("kubelet_started_pods_total", "Cumulative number of pods started"),
-		startedPodsFailed:    counter("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods"),
-		started:              counters("kubelet_started_containers_total", "Cumulative number of containers started", "container_type"),
-		startedFailed:        counters("kubelet_started_containers_errors_total", "Cumulative number of errors when starting containers", "container_type", "code"),
-		terminated:           counters("kubelet_terminated_containers_total", "Cumulative number of container terminations.", "container_type", "exit_code", "reason"),
-		rejected:             counters("kubelet_admission_rejections_total", "Cumulative number pod admission rejections by the Kubelet.", "reason"),
-		worker: histograms("kubelet_pod_worker_duration_seconds",
-			"Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync", metrics.DefBuckets, "operation_type"),
-		workerStart: histogram("kubelet_pod_worker_start_duration_seconds", "Duration in seconds from kubelet seeing a pod to starting a worker.", metrics.DefBuckets),
-		podStart: histogram("kubelet_pod_start_duration_seconds",
-			"Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run", startBuckets),
-		startSLI: histograms("kubelet_pod_start_sli_duration_seconds",
-			"Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets),
-		startTotal: histograms("kubelet_pod_start_total_duration_seconds",
-			"Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets),
-	}
-	r.MustRegister(m.illegalEdges, m.userNamespaces, m.userNamespacesFailed, m.startedPods, m.startedPodsFailed, m.started, m.startedFailed,
-		m.terminated, m.rejected, m.worker, m.workerStart, m.podStart, m.startSLI, m.startTotal)
+	m := Metrics{firstSeen: &sync.Once{}}
+	f := kubeletmetrics.Maker{Registry: r}
+	m.ofPods(f)
+	m.ofStarts(f)
+	m.ofResizes(f)
 	return m
+}
+
+func (m *Metrics) ofPods(f kubeletmetrics.Maker) {
+	m.illegalEdges = f.Counter("bowline_pod_worker_illegal_phase_edges_total", "Impossible phase transitions that the planner requested. Any is a defect.")
+	m.terminated = f.Counters("kubelet_terminated_containers_total", "Cumulative number of container terminations.", "container_type", "exit_code", "reason")
+	m.rejected = f.Counters("kubelet_admission_rejections_total", "Cumulative number pod admission rejections by the Kubelet.", "reason")
+	m.admitted = f.Counters("kubelet_pod_level_resources_admission_total",
+		"Total number of pods admitted during Kubelet admission, categorized by resource configuration mode (pod_and_container_level, pod_level, container_level, or empty for unconfigured/BestEffort) and QoS class.",
+		"config_mode", "qos_class")
+	m.preempted = f.Counters("kubelet_preemptions", "Cumulative number of pod preemptions by preemption resource", "preemption_signal")
+	m.restarted = f.Counters("kubelet_restarted_pods_total",
+		"Number of pods that have been restarted because they were deleted and recreated with the same UID while the kubelet was watching them (common for static pods, extremely uncommon for API pods)", "static")
+	m.orphans = f.Counter("kubelet_orphaned_runtime_pods_total",
+		"Number of pods that have been detected in the container runtime without being already known to the pod worker. This typically indicates the kubelet was restarted while a pod was force deleted in the API or in the local configuration, which is unusual.")
+	m.worker = f.Histograms("kubelet_pod_worker_duration_seconds",
+		"Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync", metrics.DefBuckets, "operation_type")
+	m.containers = f.Histogram("kubelet_containers_per_pod_count", "The number of containers per pod.", metrics.ExponentialBuckets(1, 2, 5))
+}
+
+func (m *Metrics) ofStarts(f kubeletmetrics.Maker) {
+	m.userNamespaces = f.Counter("kubelet_started_user_namespaced_pods_total", "Cumulative number of pods with user namespaces started.")
+	m.userNamespacesFailed = f.Counter("kubelet_started_user_namespaced_pods_errors_total", "Cumulative number of errors when starting pods with user namespaces.")
+	m.startedPods = f.Counter("kubelet_started_pods_total", "Cumulative number of pods started")
+	m.startedPodsFailed = f.Counter("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods")
+	m.started = f.Counters("kubelet_started_containers_total", "Cumulative number of containers started", "container_type")
+	m.startedFailed = f.Counters("kubelet_started_containers_errors_total", "Cumulative number of errors when starting containers", "container_type", "code")
+	m.sandbox = f.Histograms("kubelet_run_podsandbox_duration_seconds",
+		"Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.", metrics.DefBuckets, "runtime_handler")
+	m.sandboxFailed = f.Counters("kubelet_run_podsandbox_errors_total", "Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler")
+	m.imageVolumes = f.Counter("kubelet_image_volume_requested_total", "Number of requested image volumes.")
+	m.imageVolumesMade = f.Counter("kubelet_image_volume_mounted_succeed_total", "Number of successful image volume mounts.")
+	m.imageVolumesFailed = f.Counter("kubelet_image_volume_mounted_errors_total", "Number of failed image volume mounts.")
+	m.workerStart = f.Histogram("kubelet_pod_worker_start_duration_seconds", "Duration in seconds from kubelet seeing a pod to starting a worker.", metrics.DefBuckets)
+	m.podStart = f.Histogram("kubelet_pod_start_duration_seconds",
+		"Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run", startBuckets)
+	m.startSLI = f.Histograms("kubelet_pod_start_sli_duration_seconds",
+		"Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets)
+	m.startTotal = f.Histograms("kubelet_pod_start_total_duration_seconds",
+		"Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets)
+	m.firstNetwork = f.Gauge("kubelet_first_network_pod_start_sli_duration_seconds",
+		"Duration in seconds to start the first network pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch")
+}
+
+func (m *Metrics) ofResizes(f kubeletmetrics.Maker) {
+	m.resizesWanted = f.Counters("kubelet_container_requested_resizes_total",
+		"Number of requested resizes, counted at the container level. Different resources on the same container are counted separately. The 'requirement' label refers to 'memory' or 'limits'; the 'operation' label can be one of 'add', 'remove', 'increase' or 'decrease'.",
+		"resource", "requirement", "operation")
+	m.resize = f.Histograms("kubelet_pod_resize_duration_milliseconds", "Duration in milliseconds to actuate a pod resize", resizeBuckets, "success")
+	m.resizesDeferred = f.Counters("kubelet_pod_deferred_accepted_resizes_total", "Cumulative number of resizes that were accepted after being deferred.", "retry_trigger")
+	m.resizesNever = f.Counters("kubelet_pod_infeasible_resizes_total", "Number of infeasible resizes for pods.", "reason_detail")
+	m.deferred = f.Histograms("kubelet_pod_deferred_resize_duration_seconds",
+		"Duration in seconds that a pod resize remains deferred before completion. Label 'priority_bucket' classifies the pod priority (system-critical: >=2000000000, high: 100000..1999999999, medium: 1..99999, normal: 0/default, low: -999..-1, very-low: <=-1000, unknown: nil pod). Label 'resolution' describes how the deferred resize was resolved (accepted, reverted, terminated).",
+		deferredBuckets, "resolution", "priority_bucket")
 }
 
 func (m Metrics) off() bool { return m.illegalEdges == nil }
@@ -77,208 +111,5 @@ func (m Metrics) off() bool { return m.illegalEdges == nil }
 func (m Metrics) illegalEdge() {
 	if !m.off() {
 		m.illegalEdges.Inc()
-	}
-}
-
-// containerType is a kubelet's name for the kind of a pod's container.
-func containerType(p *v1.Pod, name string) string {
-	switch {
-	case pod.IsInit(&p.Spec, name):
-		return "init_container"
-	case pod.Find(pod.Containers(&p.Spec), name) == nil:
-		return "ephemeral_container"
-	}
-	return "container"
-}
-
-// operation counts an operation that has ended with this outcome. What a lost link has cut off is not an
-// error of the pod.
-func (m Metrics) operation(p *v1.Pod, out plan.Outcome, err error) {
-	if m.off() {
-		return
-	}
-	failed := err != nil && !errors.Is(err, host.ErrUnreachable) && !out.Transport
-	switch out.Operation.Kind {
-	case plan.OpSandbox:
-		m.startedPods.Inc()
-		if failed {
-			m.startedPodsFailed.Inc()
-		}
-	case plan.OpStart:
-		kind := containerType(p, out.Operation.Container)
-		m.started.WithLabelValues(kind).Inc()
-		if failed {
-			m.startedFailed.WithLabelValues(kind, out.Reason).Inc()
-		}
-	}
-	if !pod.HasUserNamespace(p) {
-		return
-	}
-	if out.Operation.Kind == plan.OpSandbox {
-		m.userNamespaces.Inc()
-	}
-	if failed && (out.Operation.Kind == plan.OpSandbox || out.Operation.Kind == plan.OpStart) {
-		m.userNamespacesFailed.Inc()
-	}
-}
-
-// statuses counts the containers that have terminated between two statuses of a pod that this process
-// generated.
-func (m Metrics) statuses(p *v1.Pod, before, after *v1.PodStatus) {
-	if m.off() || before.Phase == "" {
-		return
-	}
-	for s := range pod.AllStatuses(after) {
-		t := s.State.Terminated
-		if t == nil {
-			t = s.LastTerminationState.Terminated
-		}
-		if t == nil || t.ContainerID == "" || knewTermination(before, s.Name, t.ContainerID) {
-			continue
-		}
-		m.terminated.WithLabelValues(containerType(p, s.Name), strconv.Itoa(int(t.ExitCode)), t.Reason).Inc()
-	}
-}
-
-func knewTermination(before *v1.PodStatus, name, id string) bool {
-	s := pod.FindStatus(before, name)
-	if s == nil {
-		return false
-	}
-	for _, t := range []*v1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
-		if t != nil && t.ContainerID == id {
-			return true
-		}
-	}
-	return false
-}
-
-func (m Metrics) reject(reason string) {
-	if !m.off() {
-		m.rejected.WithLabelValues(reason).Inc()
-	}
-}
-
-// starting follows the start of one pod, for the durations of its start. A pod that already ran when this
-// process saw it first has none.
-type starting struct {
-	seen    time.Time // zero: not followed, or done
-	pulls   time.Duration
-	pulling time.Time // since when images are pulled; zero: none is
-}
-
-// follow begins to follow a pod at its worker's first decision, if nothing of it runs yet. created is when
-// the worker was created.
-func (s *starting) follow(m Metrics, now, created time.Time, o pod.Observed) {
-	if m.off() || !o.Fresh() || o.Exists() {
-		return
-	}
-	s.seen = created
-	m.workerStart.Observe(now.Sub(created).Seconds())
-}
-
-// pull notes whether images of the pod are being pulled.
-func (s *starting) pull(now time.Time, pulling bool) {
-	switch {
-	case pulling && s.pulling.IsZero():
-		s.pulling = now
-	case !pulling && !s.pulling.IsZero():
-		s.pulls += now.Sub(s.pulling)
-		s.pulling = time.Time{}
-	}
-}
-
-// reported observes the durations when the pod is reported as running with all its containers.
-func (s *starting) reported(m Metrics, now time.Time, p *v1.Pod, status *v1.PodStatus) {
-	if s.seen.IsZero() {
-		return
-	}
-	if pod.Terminal(status.Phase) || p.DeletionTimestamp != nil {
-		s.seen = time.Time{}
-		return
-	}
-	if status.Phase != v1.PodRunning || len(status.ContainerStatuses) != len(p.Spec.Containers) {
-		return
-	}
-	for i := range status.ContainerStatuses {
-		if c := &status.ContainerStatuses[i]; c.State.Running == nil && c.State.Terminated == nil {
-			return
-		}
-	}
-	m.podStart.Observe(now.Sub(s.seen).Seconds())
-	s.seen = time.Time{}
-	if pod.IsStatic(p) || p.CreationTimestamp.IsZero() {
-		return // it was not created through the API
-	}
-	total := now.Sub(p.CreationTimestamp.Time)
-	m.startTotal.WithLabelValues().Observe(max(total, 0).Seconds())
-	m.startSLI.WithLabelValues().Observe(max(total-s.pulls-initDuration(status), 0).Seconds())
-}
-
-// initDuration is how long the init containers ran.
-func initDuration(status *v1.PodStatus) time.Duration {
-	var first, last time.Time
-	for i := range status.InitContainerStatuses {
-		t := status.InitContainerStatuses[i].State.Terminated
-		if t == nil {
-			continue // a sidecar
-		}
-		if first.IsZero() || t.StartedAt.Time.Before(first) {
-			first = t.StartedAt.Time
-		}
-		if t.FinishedAt.After(last) {
-			last = t.FinishedAt.Time
-		}
-	}
-	return last.Sub(first)
-}
-
-// syncing measures a pod sync in the kubelet's sense: a decision, with the operations that it began.
-type syncing struct {
-	decided bool      // at least once
-	since   time.Time // of the sync under way; zero: none is
-	kind    string
-	updated bool // the pod has changed since the last decision
-}
-
-// begin notes the beginning of a decision.
-func (s *syncing) begin(w *worker, now time.Time, o pod.Observed) {
-	if w.loop.cfg.Metrics.off() {
-		return
-	}
-	if !s.decided {
-		w.starting.follow(w.loop.cfg.Metrics, now, w.created, o)
-	}
-	if s.since.IsZero() {
-		s.since, s.kind = now, s.kindOf(w)
-	}
-	s.decided, s.updated = true, false
-}
-
-func (s *syncing) kindOf(w *worker) string {
-	switch {
-	case !s.decided:
-		return "create"
-	case w.term != nil || w.phase != pod.Syncing:
-		return "kill"
-	case s.updated:
-		return "update"
-	}
-	return "sync"
-}
-
-// end notes the end of a decision. The sync ends when no operation is under way.
-func (s *syncing) end(w *worker, now time.Time) {
-	if w.loop.cfg.Metrics.off() {
-		return
-	}
-	pulling := false
-	for _, f := range w.flights {
-		pulling = pulling || f.op.Kind == plan.OpPull
-	}
-	w.starting.pull(now, pulling)
-	if len(w.flights) == 0 && !s.since.IsZero() {
-		w.loop.cfg.Metrics.worker.WithLabelValues(s.kind).Observe(now.Sub(s.since).Seconds())
-		s.since = time.Time{}
 	}
 }

@@ -43,6 +43,29 @@ func (l *Loop) PodByName(namespace, name string) (*v1.Pod, bool) {
 	return nil, false
 }
 
+// AllocatedPods returns the pods that are admitted and have not ended, each with the CPU and memory that
+// the node has allocated to it.
+func (l *Loop) AllocatedPods() []*v1.Pod {
+	var pods []*v1.Pod
+	for _, p := range l.Unended() {
+		if p = l.allocated(p.UID); p != nil {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// allocated returns the pod as the allocation manager has answered it last, or nil.
+func (l *Loop) allocated(uid types.UID) *v1.Pod {
+	w := l.worker(uid)
+	if w == nil {
+		return nil
+	}
+	w.pub.mu.Lock()
+	defer w.pub.mu.Unlock()
+	return w.pub.allocated
+}
+
 func (l *Loop) withStatus(p *v1.Pod) *v1.Pod {
 	status := l.State(p.UID).Status
 	if status == nil {

@@ -43,13 +43,20 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	out := status.Generate(status.Input{
 		Now: now, Pod: w.pod, Phase: w.phase, HoldsSandbox: plan.HoldsSandbox(w.ledger, &in.Observed), Observed: in.Observed, Old: w.status,
 		Waiting: w.waiting(), Awaits: awaits, Again: w.ledger.Again(), Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
-		HostIPs: l.cfg.Machine().HostIPs, RecursiveReadOnly: l.recursiveReadOnly(in.Observed), Terminate: termination(w.term),
+		HostIPs: l.cfg.Machine().HostIPs, RecursiveReadOnly: l.recursiveReadOnly(in.Observed), StopSignals: l.cfg.StopSignals, Terminate: termination(w.term),
 		RuntimeName: l.cfg.RuntimeName, Resize: w.resizeConditions(), Actuated: actuated,
 	})
 	l.cfg.Metrics.statuses(w.pod, &w.status, &out)
-	w.starting.reported(l.cfg.Metrics, now, w.pod, &out)
+	w.recordFamily(w.status.HostIP, out.HostIP)
+	start := stateOfStart(w.pod, &out)
+	w.starting.reported(l.cfg.Metrics, now, start, w.pod, &out)
+	w.trace.reported(now, start)
 	if ready := isReady(&out); ready != isReady(&w.status) {
-		klog.FromContext(ctx).V(2).Info("Changed pod readiness", "ready", ready, "phase", out.Phase)
+		level := 2
+		if w.phase != pod.Syncing {
+			level = 3 // a pod that ends is not ready
+		}
+		klog.FromContext(ctx).V(level).Info("Changed pod readiness", "ready", ready, "phase", out.Phase)
 	}
 	w.status = out
 	w.pub.mu.Lock()

@@ -2,6 +2,7 @@ package syncloop_test
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -264,9 +265,19 @@ func TestResizeWaitsForRoom(t *testing.T) {
 			return c != nil && c.Reason == v1.PodReasonDeferred
 		}
 	}
+	allocated := func() map[string]string {
+		out := map[string]string{}
+		for _, p := range w.node.loop.AllocatedPods() {
+			out[p.Name] = p.Spec.Containers[0].Resources.Requests.Cpu().String()
+		}
+		return out
+	}
 	for _, name := range []string{"low", "high"} {
 		w.resize(name, func(p *v1.Pod) { sized(&p.Spec.Containers[0], "500m", "500m", "100Mi", "100Mi") })
 		w.until(name+" waits", deferred(name))
+	}
+	if got, want := allocated(), map[string]string{"big": "600m", "low": "200m", "high": "200m"}; !maps.Equal(got, want) {
+		t.Errorf("allocated %v, want %v", got, want)
 	}
 	w.resize("big", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "300m", "300m", "100Mi", "100Mi") })
 	w.untilResized("high", "500m", "500m", "100Mi", "100Mi")
@@ -275,6 +286,9 @@ func TestResizeWaitsForRoom(t *testing.T) {
 	}
 	w.api.delete("big", 1)
 	w.untilResized("low", "500m", "500m", "100Mi", "100Mi")
+	if got, want := allocated(), map[string]string{"low": "500m", "high": "500m"}; !maps.Equal(got, want) {
+		t.Errorf("allocated %v, want %v", got, want)
+	}
 }
 
 // TestResizeOfACriticalPod: as few less important pods as possible end to make room, and the resize

@@ -1,6 +1,9 @@
 package syncloop
 
 import (
+	"maps"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -51,6 +54,30 @@ func (l *Loop) State(uid types.UID) PodState {
 	w.pub.mu.Lock()
 	defer w.pub.mu.Unlock()
 	return PodState{Managed: true, Static: w.static, Phase: w.pub.phase, VolumesReleased: w.pub.released, Status: w.pub.status}
+}
+
+// Work is what a worker does, for the metrics.
+type Work struct {
+	Phase  pod.Phase
+	Static bool
+	// Sourced: a source has the pod. Orphan: none had it when its worker began.
+	Sourced, Orphan bool
+}
+
+// Working counts the workers by what they do.
+func (l *Loop) Working() map[Work]int {
+	l.mu.Lock()
+	all := slices.Collect(maps.Values(l.workers))
+	l.mu.Unlock()
+	out := map[Work]int{}
+	for _, w := range all {
+		w.pub.mu.Lock()
+		work := Work{Phase: w.pub.phase, Static: w.static, Orphan: w.pub.orphan}
+		w.pub.mu.Unlock()
+		work.Sourced = !work.Orphan && l.cfg.Sources.Get(w.ref.UID) != nil
+		out[work]++
+	}
+	return out
 }
 
 // worker returns the pod's worker, or nil.

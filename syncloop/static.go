@@ -70,8 +70,8 @@ func (w *worker) attempts() map[string]uint32 {
 func (l *Loop) predecessor(w *worker) types.UID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for uid, other := range l.workers {
-		if other == w || !sameFullName(other.ref, w.ref) || !other.static {
+	for uid, other := range l.byName[nameOf(w.ref)] {
+		if other == w || !other.static {
 			continue
 		}
 		if other.born < w.born || l.cfg.Sources.Get(uid) == nil {
@@ -84,8 +84,8 @@ func (l *Loop) predecessor(w *worker) types.UID {
 // orphanedStatic returns the UID of a static pod of this name that runs without a source and without
 // a worker; handleOrphans will give it a worker. The caller holds l.mu.
 func (l *Loop) orphanedStatic(namespace, name string) types.UID {
-	for _, ref := range l.cfg.PLEG.Cache().Known() {
-		if ref.Namespace != namespace || ref.Name != name || l.workers[ref.UID] != nil || l.cfg.Sources.Get(ref.UID) != nil {
+	for _, ref := range l.cfg.PLEG.Cache().Named(namespace, name) {
+		if l.workers[ref.UID] != nil || l.cfg.Sources.Get(ref.UID) != nil {
 			continue
 		}
 		if o := l.cfg.PLEG.Cache().Get(ref.UID); staticSource(o) != "" && runs(o) {
@@ -100,8 +100,8 @@ func (l *Loop) orphanedStatic(namespace, name string) types.UID {
 func (l *Loop) StaticPodEnding(namespace, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for uid, w := range l.workers {
-		if w.ref.Namespace == namespace && w.ref.Name == name && w.static && l.cfg.Sources.Get(uid) == nil {
+	for uid, w := range l.byName[fullName{namespace, name}] {
+		if w.static && l.cfg.Sources.Get(uid) == nil {
 			return true
 		}
 	}
@@ -115,14 +115,10 @@ func (l *Loop) wakeSameName(of *worker) {
 		return
 	}
 	l.cfg.Sources.PokeMirrored()
-	for _, w := range l.workers {
-		if sameFullName(w.ref, of.ref) {
-			w.inbox.wake()
-		}
+	for _, w := range l.byName[nameOf(of.ref)] {
+		w.inbox.wake()
 	}
 }
-
-func sameFullName(a, b pod.Ref) bool { return a.Namespace == b.Namespace && a.Name == b.Name }
 
 // seen reports whether the sources that could have this pod have been seen. A static pod needs only
 // its own source, not the API server.

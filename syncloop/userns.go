@@ -3,6 +3,8 @@ package syncloop
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -11,9 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// idsPerPod is how many of the host's user and group IDs a pod with hostUsers: false has. Its range
-// begins at a multiple of idsPerPod; the first range is the host's own.
-const idsPerPod = 65536
+// defaultIDs is how many of the host's user and group IDs a pod with hostUsers: false has by default.
+const defaultIDs = 65536
 
 // userRanges assigns each pod with a user namespace a range of host IDs that no other pod has. The
 // runtime stores the range in the sandbox's config, so a later process finds which ranges are
@@ -21,8 +22,10 @@ const idsPerPod = 65536
 type userRanges struct {
 	// taken returns the ranges of all existing sandboxes.
 	taken func() []pod.IDRange
-	mu    sync.Mutex
-	byPod map[types.UID]uint32 // first ID
+	// length of a new range. It begins at a multiple of it; the first range is the host's own.
+	length uint32
+	mu     sync.Mutex
+	byPod  map[types.UID]pod.IDRange // of another length if an earlier process had another configuration
 }
 
 // take returns the pod's range: that of an earlier sandbox, or the lowest free one.
@@ -30,25 +33,22 @@ func (u *userRanges) take(uid types.UID, o *pod.Observed) (pod.IDRange, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if r := usersOf(o); r != nil {
-		u.byPod[uid] = r.HostID
+		u.byPod[uid] = *r
 		return *r, nil
 	}
-	if first, ok := u.byPod[uid]; ok {
-		return pod.IDRange{HostID: first, Length: idsPerPod}, nil
+	if r, ok := u.byPod[uid]; ok {
+		return r, nil
 	}
 	used := map[uint32]bool{}
-	for _, first := range u.byPod {
-		used[first/idsPerPod] = true
-	}
-	for _, r := range u.taken() {
-		for i := r.HostID / idsPerPod; uint64(i)*idsPerPod < uint64(r.HostID)+uint64(r.Length); i++ {
+	for _, r := range slices.AppendSeq(u.taken(), maps.Values(u.byPod)) {
+		for i := r.HostID / u.length; uint64(i)*uint64(u.length) < uint64(r.HostID)+uint64(r.Length); i++ {
 			used[i] = true
 		}
 	}
-	for i := uint32(1); i < 1<<32/idsPerPod-1; i++ {
+	for i := uint32(1); uint64(i) < 1<<32/uint64(u.length)-1; i++ {
 		if !used[i] {
-			u.byPod[uid] = i * idsPerPod
-			return pod.IDRange{HostID: i * idsPerPod, Length: idsPerPod}, nil
+			u.byPod[uid] = pod.IDRange{HostID: i * u.length, Length: u.length}
+			return u.byPod[uid], nil
 		}
 	}
 	return pod.IDRange{}, errors.New("could not find an empty slot to allocate a user namespace")

@@ -20,9 +20,13 @@ type published struct {
 	mu     sync.Mutex
 	report pod.WhyReport
 	status *v1.PodStatus // last generated; replaced, never changed
-	phase  pod.Phase
+	// allocated is the admitted pod with its allocation; nil before that. It is replaced, never changed.
+	allocated *v1.Pod
+	phase     pod.Phase
 	// released reports whether the pod's volumes are released.
 	released bool
+	// orphan: the pod runs, and its worker has seen no source that has it.
+	orphan bool
 }
 
 // publish publishes a decision.
@@ -55,6 +59,7 @@ func (w *worker) publish(now time.Time, o pod.Observed, p plan.Plan) {
 	defer w.pub.mu.Unlock()
 	r.Decisions = pod.AppendDecision(w.pub.report.Decisions, decision)
 	w.pub.report, w.pub.phase, w.pub.released = r, p.Phase, w.volumes == plan.VolumesReleased
+	w.pub.orphan = w.term != nil && w.term.Cause == plan.CauseOrphan
 }
 
 // maxOutcome is how much of an error the log of decisions keeps, in bytes. The log has the errors

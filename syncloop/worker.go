@@ -3,7 +3,6 @@ package syncloop
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -11,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
@@ -64,8 +62,12 @@ type worker struct {
 	status   v1.PodStatus        // last generated
 	admitted bool                // or rejected; see admit
 	starting starting            // the durations of its start, for the metrics
+	trace    tracing             // of its start
 	sync     syncing
 	refused  map[string]admit.Rejection
+	told     obstacles
+	epilogue bool // its first news was that its pod is gone: an earlier worker has ended the pod
+	late     bool // the event that the pod takes too long to end has been recorded
 }
 
 // flight is one operation under way.
@@ -91,6 +93,7 @@ func newWorker(l *Loop, ref pod.Ref, static bool) *worker {
 // containers keep running; the next process adopts them.
 func (w *worker) run(ctx context.Context) {
 	defer close(w.done)
+	defer func() { w.trace.end(time.Now(), "the worker ended before the pod ran") }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.ended.Wait()
 	defer cancel()
@@ -123,6 +126,7 @@ func (w *worker) turn(ctx context.Context) {
 	log, now := klog.FromContext(ctx), time.Now()
 	in := w.input(now)
 	w.sync.begin(w, now, in.Observed)
+	ctx = w.trace.follow(ctx, w, in.Observed)
 	w.admit(&in)
 	p := plan.Decide(in)
 	if p.Phase != w.phase {
@@ -139,6 +143,7 @@ func (w *worker) turn(ctx context.Context) {
 	w.phase, w.term, w.ledger, w.wakeAt = p.Phase, p.Terminate, p.Ledger, p.WakeAt
 	w.watchResize(now, in)
 	w.awaitSight(now, in.Observed)
+	w.recordObstacles(in)
 	w.publish(now, in.Observed, p)
 	if p.Phase >= pod.Terminated {
 		w.loop.allocation.Ended(w.ref.UID)
@@ -152,8 +157,11 @@ func (w *worker) turn(ctx context.Context) {
 	for _, op := range p.Start {
 		w.begin(ctx, now, op, in.Observed)
 	}
-	if _, due := w.awaits(now, in.Observed); !due.IsZero() && (w.wakeAt.IsZero() || due.Before(w.wakeAt)) {
-		w.wakeAt = due
+	_, slow := w.awaits(now, in.Observed)
+	for _, due := range []time.Time{slow, w.recordOverdue(now)} {
+		if !due.IsZero() && (w.wakeAt.IsZero() || due.Before(w.wakeAt)) {
+			w.wakeAt = due
+		}
 	}
 	w.refresh(ctx, now)
 	w.sync.end(w, time.Now())
@@ -169,25 +177,19 @@ func (w *worker) awaitSight(now time.Time, o pod.Observed) {
 	}
 }
 
-// recordBackoffs records the kubelet's BackOff event for each container that has crashed and now
-// waits. next is the ledger that is about to replace the worker's.
-func (w *worker) recordBackoffs(next plan.Ledger) {
-	for name, r := range next.Names {
-		if b := r.Backoff; b.Reason == plan.ReasonCrashLoop && b.ID != "" && w.ledger.Names[name].Backoff.ID != b.ID {
-			w.loop.event(w.pod, name, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)",
-				name, w.ref.Name, w.ref.Namespace, w.ref.UID))
-		}
-	}
-}
-
 // read merges the mail into the worker's own state.
 func (w *worker) read(m mail) {
+	if w.api == nil {
+		w.epilogue = m.absent && m.terminate != nil && m.terminate.Cause == plan.CauseDeleted
+	}
 	if m.pod != nil {
 		// downwardAPI volumes show labels and annotations.
 		if w.api != nil && (!maps.Equal(w.api.Labels, m.pod.Labels) || !maps.Equal(w.api.Annotations, m.pod.Annotations)) {
 			w.resync = time.Time{}
 		}
-		w.sync.updated = w.api != nil
+		if w.sync.updated = w.api != nil; w.sync.updated {
+			w.loop.cfg.Metrics.wanted(w.api, m.pod)
+		}
 		w.api = m.pod
 		if w.pod == nil {
 			w.pod = m.pod // until its allocation is known
@@ -265,7 +267,7 @@ func (w *worker) input(now time.Time) plan.Input {
 		Ledger:   w.ledger, Volumes: w.volumes,
 		Reported: w.absent || w.loop.cfg.Status.Accepted(w.ref.UID), // or there is no object to report to
 		Hold:     w.hold(&observed),
-		Jitter:   w.loop.jitter(), MaxRestartPeriod: w.loop.cfg.MaxRestartPeriod,
+		Jitter:   w.loop.jitter(), FirstRestartPeriod: w.loop.cfg.FirstRestartPeriod, MaxRestartPeriod: w.loop.cfg.MaxRestartPeriod,
 		Hashes: w.hashes, FormerHashes: w.former, Allocated: w.answer.Allocated,
 	}
 	for _, f := range w.flights {
@@ -290,13 +292,18 @@ func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o 
 	go func() {
 		defer budget.From(ctx).Recover("an operation of a pod")
 		defer w.ended.Done()
-		out := job.run(opCtx)
+		spanCtx, span := job.span(opCtx)
+		out := job.run(spanCtx)
+		endSpan(opCtx, span, out)
 		f := finished{Outcome: out, image: job.image}
 		if op.Kind.Mutates() {
 			f.needSeq = w.loop.cfg.PLEG.Cache().NextSeq()
 			// Observe with the worker's context, not opCtx: a cancelled start may have made
 			// something. An error leaves the cache stale, and pleg retries.
-			_, _ = w.loop.cfg.PLEG.Observe(ctx, w.ref, job.changed(out))
+			_, err := w.loop.cfg.PLEG.Observe(ctx, w.ref, job.changed(out))
+			if err != nil && job.sandbox != "" && w.loop.cfg.PLEG.Cache().StaleAlone(w.ref.UID) {
+				w.loop.event(job.pod, "", v1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: "+budget.Text(err.Error()))
+			}
 		}
 		w.inbox.put(func(m *mail) { m.outcomes = append(m.outcomes, f) })
 	}()
@@ -326,7 +333,7 @@ func (w *worker) refresh(ctx context.Context, now time.Time) {
 			w.inbox.put(func(m *mail) { m.unwritten = true })
 			return
 		case err != nil:
-			w.loop.event(p, "", v1.EventTypeWarning, "FailedMount", hint.Text(err))
+			w.loop.failedVolumes(p, err)
 		}
 		w.inbox.put(func(m *mail) { m.refreshed = &err })
 	}()

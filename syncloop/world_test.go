@@ -14,11 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -56,7 +58,8 @@ type world struct {
 	host   *machine
 	mu     sync.Mutex
 	events []string
-	hook   host.Hook // of CRI calls; nil: none
+	about  []v1.ObjectReference // of events, in their order
+	hook   host.Hook            // of CRI calls; nil: none
 	policy admit.Policy
 	claims volume.Claims
 	// verbosity of the log.
@@ -70,13 +73,17 @@ type world struct {
 	allocatable v1.ResourceList
 	// userNamespaces: the runtime supports user namespaces.
 	userNamespaces bool
+	noDNS          bool // the cluster has no DNS
+	pullRecords    bool // the host has the records of which pods may use which image
 	// hostIP is the host's address; nil: 192.0.2.1.
 	hostIP atomic.Pointer[string]
 	// resolv reads the host's resolv.conf; nil: it has none.
 	resolv func(context.Context) ([]byte, error)
 	// sandboxMade receives the config of each new sandbox; nil: it is dropped.
 	sandboxMade func(*runtimeapi.PodSandboxConfig)
-	services    cache.Indexer // the cluster's
+	services    cache.Indexer        // the cluster's
+	registry    metrics.KubeRegistry // of the node's metrics; nil: it has none
+	tracer      trace.Tracer         // nil: there are no traces
 
 	node *node
 }
@@ -99,6 +106,9 @@ func (w *world) machine() spec.Machine {
 	m := spec.Machine{RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs"), CgroupDriver: "cgroupfs",
 		CgroupVersion: 2, CPUCFSQuota: true, Owner: owner, Hostname: "machine", MemoryBytes: 1 << 30, CPUs: 2, HostIPs: []string{"192.0.2.1"},
 		ClusterDNS: []string{"198.51.100.53"}, ClusterDomain: "cluster.local", HostResolv: []byte("nameserver 192.0.2.99\n")}
+	if w.noDNS {
+		m.ClusterDNS = nil
+	}
 	if ip := w.hostIP.Load(); ip != nil {
 		m.HostIPs = []string{*ip}
 	}
@@ -115,6 +125,8 @@ type machine struct {
 	inUse       atomic.Bool // no mount can be unmounted
 	unreachable atomic.Bool
 	full        atomic.Bool // nothing more can be written
+	noCgroups   atomic.Bool // no cgroup can be made
+	noDirs      atomic.Bool // Make fails
 	unwritten   atomic.Int32
 	lost        atomic.Bool // List fails as unreachable
 	looks       atomic.Int32
@@ -184,7 +196,17 @@ func (m *machine) BindSubPath(ctx context.Context, s host.SubPath) error {
 	return m.Mount(ctx, host.Mount{Source: s.Root + "/" + s.Path, Target: s.Target, Type: "bind"})
 }
 
+func (m *machine) Make(ctx context.Context, things ...host.Entry) ([]bool, error) {
+	if m.noDirs.Load() {
+		return nil, fmt.Errorf("make %s: %w", things[0].Path, syscall.EROFS)
+	}
+	return m.Host.Make(ctx, things...)
+}
+
 func (m *machine) EnsureCgroup(_ context.Context, path string, r host.CgroupResources) error {
+	if m.noCgroups.Load() {
+		return fmt.Errorf("write %s: %w", path, syscall.EIO)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cgroups[path] = true
@@ -296,9 +318,14 @@ func (n *node) errorLogs() []string {
 // recorder collects events as "TYPE REASON MESSAGE".
 type recorder struct{ w *world }
 
-func (r recorder) Event(_ runtime.Object, kind, reason, message string) {
+func (r recorder) Event(o runtime.Object, kind, reason, message string) {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
+	about := v1.ObjectReference{}
+	if ref, ok := o.(*v1.ObjectReference); ok {
+		about = *ref
+	}
+	r.w.about = append(r.w.about, about)
 	r.w.events = append(r.w.events, kind+" "+reason+" "+message)
 }
 
@@ -328,6 +355,18 @@ func (w *world) event(prefix string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.ContainsFunc(w.events, func(e string) bool { return strings.HasPrefix(e, prefix) })
+}
+
+// eventsOf returns the events with this reason, each as "KIND/NAME FIELD: MESSAGE".
+func (w *world) eventsOf(reason string) (found []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, e := range w.events {
+		if words := strings.SplitN(e, " ", 3); words[1] == reason {
+			found = append(found, fmt.Sprintf("%s/%s %s: %s", w.about[i].Kind, w.about[i].Name, w.about[i].FieldPath, words[2]))
+		}
+	}
+	return found
 }
 
 // wantEvent fails the test if no event that begins with this text was recorded.
@@ -377,8 +416,8 @@ func (w *world) build() (*node, error) {
 	c := syncloop.Config{
 		Runtime: madeBy{client, w.sandboxMade}, Host: w.host, Sources: podconfig.New(w.sources()...), Recorder: recorder{w},
 		Hooks:    &lifecycle.Runner{Exec: client, Dial: w.host},
-		Services: corelisters.NewServiceLister(w.services),
-		Machine:  w.machine, HostResolv: w.resolv,
+		Services: corelisters.NewServiceLister(w.services), Tracer: w.tracer,
+		Machine: w.machine, HostResolv: w.resolv,
 		RuntimeHandler: func(ctx context.Context, class string) (string, error) {
 			c, err := w.api.client.NodeV1().RuntimeClasses().Get(ctx, class, metav1.GetOptions{})
 			if err != nil {
@@ -389,6 +428,9 @@ func (w *world) build() (*node, error) {
 		Allocatable:    func() v1.ResourceList { return w.allocatable },
 		UserNamespaces: func(string) bool { return w.userNamespaces },
 		NodeName:       "node", Policy: w.policy, RuntimeName: "containerd", ContainerLogsDir: filepath.Join(w.dir, "links"),
+	}
+	if w.registry != nil {
+		c.Metrics = syncloop.NewMetrics(w.registry)
 	}
 	if w.admitting != nil {
 		c.Node = func() admit.Node {
@@ -416,7 +458,11 @@ func (w *world) build() (*node, error) {
 		Allocatable: func() v1.ResourceList { return nil }}); err != nil {
 		return nil, err
 	}
-	if c.Images, err = images.New(images.Config{Runtime: client, Events: podEvents{recorder{w}}, Transport: cri.IsTransport}); err != nil {
+	pulls := images.Config{Runtime: client, Events: podEvents{recorder{w}}, Transport: cri.IsTransport}
+	if w.pullRecords {
+		pulls.Files, pulls.RecordPath = w.host, images.RecordFile(c.Machine().RootDir)
+	}
+	if c.Images, err = images.New(pulls); err != nil {
 		return nil, err
 	}
 	if c.Prober, err = prober.New(prober.Config{Exec: client, Dialer: w.host, Event: podEvents{recorder{w}}.Event}); err != nil {

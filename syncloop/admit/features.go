@@ -36,3 +36,24 @@ func declaredFeatures(p *v1.Pod, n Node) *Rejection {
 	}
 	return nil
 }
+
+// LackingForUpdate says which features that nodes must declare the update of a pod needs and the node does
+// not declare; "" if it declares them all. A kubelet reports that, and rejects nothing: the pod runs.
+func LackingForUpdate(from, to *v1.Pod, n Node) string {
+	if n.Features == nil || len(from.Spec.InitContainers) != len(to.Spec.InitContainers) {
+		return "" // the library compares init containers by position; only a static pod can have others
+	}
+	info := func(p *v1.Pod) *nodedeclaredfeatures.PodInfo {
+		return &nodedeclaredfeatures.PodInfo{Spec: &p.Spec, Status: &p.Status}
+	}
+	known := nodedeclaredfeatures.DefaultFramework
+	needs, err := known.InferForPodUpdate(info(from), info(to), ofLibrary)
+	if err != nil || needs.IsEmpty() {
+		return ""
+	}
+	match, err := known.MatchNodeFeatureSet(needs, known.TryMap(n.Features))
+	if err != nil || match.IsMatch {
+		return ""
+	}
+	return "Pod requires node features that are not available: " + strings.Join(match.UnsatisfiedRequirements, ", ")
+}

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	helper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/bowline-k8s/bowline/pod"
@@ -29,6 +30,8 @@ type Node struct {
 	// Features lists the features that the node declares, which the scheduler uses too. nil skips
 	// the check.
 	Features []string
+	// NoPodResources says that the node has no pod-level resources.
+	NoPodResources bool
 	// GoingDown says that the host is about to shut down.
 	GoingDown bool
 	// Sysctls that pods may set. nil skips the check.
@@ -47,18 +50,20 @@ const (
 	ReasonNodePorts    = "NodePorts"
 	ReasonTaints       = "TaintToleration"
 	ReasonAppArmor     = "AppArmor"
+	ReasonPodResources = "PodLevelResourcesNotSupported"
 	ReasonFeature      = "PodFeatureUnsupported"
 	ReasonUnexpected   = "UnexpectedAdmissionError"
 	ReasonShutdown     = "NodeShutdown"
 	reasonOutOf        = "OutOf" // followed by the resource's name
 )
 
-// Verdict is the result of OnNode. If both fields are zero, the pod is admitted.
+// Verdict is the result of OnNode. If all fields are zero, the pod is admitted.
 type Verdict struct {
 	Rejection *Rejection
 	// Preempt lists pods to end first so that this one, which is critical, fits. The pod is
-	// admitted.
+	// admitted. Lacking is the first resource that it lacks.
 	Preempt []*v1.Pod
+	Lacking v1.ResourceName
 }
 
 // OnNode decides as a kubelet does whether the node admits the pod. others are the pods that it has
@@ -71,18 +76,18 @@ func OnNode(p *v1.Pod, others []*v1.Pod, n Node) Verdict {
 		}
 	}
 	lacking, r := general(p, others, n)
-	var preempt []*v1.Pod
+	var out Verdict
 	switch {
 	case len(lacking) > 0 && Critical(p) && r == nil:
-		if preempt, r = Victims(p, others, n.Allocatable); r != nil {
-			return Verdict{Rejection: r}
+		if out = Victims(p, others, n.Allocatable); out.Rejection != nil {
+			return out
 		}
 	case len(lacking) > 0 && !Critical(p):
 		return Verdict{Rejection: lacking[0].rejection()}
 	case r != nil:
 		return Verdict{Rejection: r}
 	}
-	for _, check := range []func(*v1.Pod, Node) *Rejection{appArmor, declaredFeatures} {
+	for _, check := range []func(*v1.Pod, Node) *Rejection{appArmor, podResources, declaredFeatures} {
 		if r := check(p, n); r != nil {
 			return Verdict{Rejection: r}
 		}
@@ -90,7 +95,7 @@ func OnNode(p *v1.Pod, others []*v1.Pod, n Node) Verdict {
 	if n.GoingDown {
 		return Verdict{Rejection: &Rejection{ReasonShutdown, "Pod was rejected as the node is shutting down."}}
 	}
-	return Verdict{Preempt: preempt}
+	return out
 }
 
 // general returns the resources that the pod lacks on the node, and the first other reason not to
@@ -217,6 +222,14 @@ func appArmorProfiles(p *v1.Pod) []*v1.AppArmorProfile {
 		}
 	}
 	return out
+}
+
+// podResources checks that the node has pod-level resources if the pod has them.
+func podResources(p *v1.Pod, n Node) *Rejection {
+	if !n.NoPodResources || !helper.IsPodLevelResourcesSet(p) {
+		return nil
+	}
+	return &Rejection{ReasonPodResources, "PodLevelResources feature gate is disabled"}
 }
 
 // systemCritical is the lowest priority of system-critical pods.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Every reason for which a kubelet v1.37.1 rejects a pod is either given here, or listed with why
@@ -37,6 +38,9 @@ func TestEveryReason(t *testing.T) {
 		"TaintToleration":          {pod: asking("p"), change: func(n *Node) { n.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoExecute}} }},
 		"PodFeatureUnsupported": {pod: having(asking("p"), func(p *v1.Pod) { p.Spec.HostNetwork, p.Spec.HostUsers = true, &no }),
 			change: func(n *Node) { n.Features = []string{} }},
+		"PodLevelResourcesNotSupported": {pod: having(asking("p"), func(p *v1.Pod) {
+			p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1m")}}
+		}), change: func(n *Node) { n.NoPodResources = true }},
 		"Evicted":         {pod: asking("p"), change: func(n *Node) { n.Pressure = []v1.NodeConditionType{v1.NodeDiskPressure} }},
 		"SysctlForbidden": {pod: having(asking("p"), sysctlOf("kernel.msgmnb"))},
 
@@ -44,7 +48,6 @@ func TestEveryReason(t *testing.T) {
 		"InitContainerRestartPolicyForbidden": {never: "a kubelet has no way to it any more: sidecars are its own"},
 		"UnknownReason":                       {never: "each check that fails here says why"},
 		"UnexpectedPredicateFailureType":      {never: "there are two kinds of failures, and both are reported"},
-		"PodLevelResourcesNotAdmitted":        {never: "pod-level resources are always on"},
 		"TopologyAffinityError":               {never: "there is no topology manager: its policy is none"},
 		"VolumeAttachmentLimitExceeded":       {never: "volumes that are attached (CSI) are not mounted yet"},
 		"NodeShutdown":                        {never: "it is the shutdown's own check, and not of this package"},
@@ -93,6 +96,32 @@ func TestDeclaredFeatures(t *testing.T) {
 		switch {
 		case tc.message == "" && r != nil, tc.message != "" && (r == nil || r.Reason != ReasonFeature || r.Message != tc.message):
 			t.Errorf("%s: the verdict is %+v", name, r)
+		}
+	}
+}
+
+// An update that needs a feature which the node does not declare is found; the pod was admitted before.
+func TestDeclaredFeaturesOfAnUpdate(t *testing.T) {
+	big := having(asking("p"), func(p *v1.Pod) {
+		p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}
+	})
+	init := having(asking("p"), func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{{Name: "init"}} })
+	const lacks = "Pod requires node features that are not available: InPlacePodLevelResourcesVerticalScaling"
+	for name, tc := range map[string]struct {
+		from, to *v1.Pod
+		features []string
+		want     string
+	}{
+		"no change":                              {from: big, to: big.DeepCopy(), features: []string{}},
+		"a resize":                               {from: asking("p"), to: big, features: []string{}, want: lacks},
+		"a resize, declared":                     {from: asking("p"), to: big, features: []string{"InPlacePodLevelResourcesVerticalScaling"}},
+		"a resize, not decided":                  {from: asking("p"), to: big},
+		"a static pod that has fewer containers": {from: init, to: asking("p"), features: []string{}},
+	} {
+		n := aNode()
+		n.Features = tc.features
+		if got := LackingForUpdate(tc.from, tc.to, n); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
 }

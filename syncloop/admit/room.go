@@ -137,18 +137,18 @@ func hostPorts(p *v1.Pod) []hostPort {
 	return out
 }
 
-// Victims are the pods to end so that a critical pod fits with the others, at their allocation. It
-// is empty if nothing is lacking. A rejection means that ending pods cannot free enough.
-func Victims(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) ([]*v1.Pod, *Rejection) {
+// Victims are the pods to end so that a critical pod fits with the others, at their allocation. The
+// result is zero if nothing is lacking. A rejection means that ending pods cannot free enough.
+func Victims(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) Verdict {
 	lacking := shortages(p, others, allocatable)
 	if len(lacking) == 0 {
-		return nil, nil
+		return Verdict{}
 	}
 	out, err := victims(p, others, lacking)
 	if err != nil {
-		return nil, &Rejection{ReasonUnexpected, "Unexpected error while attempting to recover from admission failure: " + err.Error()}
+		return Verdict{Rejection: &Rejection{ReasonUnexpected, "Unexpected error while attempting to recover from admission failure: " + err.Error()}}
 	}
-	return out, nil
+	return Verdict{Preempt: out, Lacking: lacking[0].name}
 }
 
 // victims picks the pods to preempt for the resources that a critical pod lacks: as few as suffice, of the lowest

@@ -30,13 +30,14 @@ type admission struct {
 	late            bool // the event ExceededGracePeriod has been recorded
 }
 
-// The kubelet's reasons and messages for a pod that a critical pod preempts.
+// The kubelet's reasons and messages for a pod that a critical pod preempts. The last two are also for
+// a pod that is evicted or ended for a shutdown.
 const (
 	ReasonPreempting  = "Preempting"
 	MessagePreempting = "Preempted in order to admit critical pod"
 	TargetPreempting  = "Pod was preempted by Kubelet to accommodate a critical pod."
-	reasonTooLong     = "ExceededGracePeriod"
-	messageTooLong    = "Container runtime did not kill the pod within specified grace period."
+	ReasonTooLong     = "ExceededGracePeriod"
+	MessageTooLong    = "Container runtime did not kill the pod within specified grace period."
 )
 
 // leastPatience is the least time to wait for a victim's end; the rule is 1.5 times its grace
@@ -45,8 +46,8 @@ const leastPatience = 10 * time.Second
 
 // preempt ends pods whose room a critical pod needs; their workers learn it by their answers. A
 // victim that has no worker yet gets its answer when it asks.
-func (m *Manager) preempt(victims []*v1.Pod, now time.Time) {
-	for _, p := range victims {
+func (m *Manager) preempt(v admit.Verdict, now time.Time) {
+	for _, p := range v.Preempt {
 		a := m.admissions[p.UID]
 		if a == nil { // it ran before this process started
 			a = &admission{}
@@ -55,6 +56,7 @@ func (m *Manager) preempt(victims []*v1.Pod, now time.Time) {
 		grace := m.cfg.Grace(p)
 		a.preempted, a.gone, a.late = now, now.Add(max(grace+grace/2, leastPatience)), false
 		m.cfg.Event(p, v1.EventTypeWarning, ReasonPreempting, MessagePreempting)
+		m.cfg.Preempted(v.Lacking)
 	}
 }
 
@@ -67,7 +69,7 @@ func (m *Manager) ending(uid types.UID, now time.Time) bool {
 	}
 	if p := m.cfg.Sources.Get(uid); !a.late && !now.Before(a.gone) && p != nil {
 		a.late = true
-		m.cfg.Event(p, v1.EventTypeWarning, reasonTooLong, messageTooLong)
+		m.cfg.Event(p, v1.EventTypeWarning, ReasonTooLong, MessageTooLong)
 	}
 	return now.Before(a.gone)
 }
@@ -112,7 +114,7 @@ func (m *Manager) admit(ctx context.Context, now time.Time) {
 		} else {
 			active = append(active, p)
 		}
-		m.preempt(v.Preempt, now)
+		m.preempt(v, now)
 		active = slices.DeleteFunc(active, func(q *v1.Pod) bool { return slices.Contains(v.Preempt, q) })
 		after := slices.DeleteFunc(slices.Collect(maps.Keys(m.admissions)), func(uid types.UID) bool { return !m.ending(uid, now) })
 		m.admissions[p.UID] = &admission{rejection: v.Rejection, after: after}
@@ -237,4 +239,18 @@ func (m *Manager) reread(ctx context.Context) {
 			l.node, l.fresh, l.reading = node, l.reading, nil
 		})
 	})
+}
+
+// reasonLacking is the kubelet's reason for an update that the node lacks a feature for.
+const reasonLacking = "FailedNodeDeclaredFeaturesCheck"
+
+// reportLacking records a kubelet's event for an update of a pod that needs a feature which the node does
+// not declare. The API server refuses most of them, but it may know an older Node.
+func (m *Manager) reportLacking(from, to *v1.Pod) {
+	if m.cfg.Node == nil {
+		return
+	}
+	if lacks := admit.LackingForUpdate(from, to, m.cfg.Node()); lacks != "" {
+		m.cfg.Event(to, v1.EventTypeWarning, reasonLacking, lacks)
+	}
 }

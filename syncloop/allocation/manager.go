@@ -30,8 +30,11 @@ type Config struct {
 	Reread func(context.Context) (admit.Node, error)
 	// Allocatable limits resizes. A resource that is missing has no limit.
 	Allocatable func() v1.ResourceList
-	Sources     Sources
-	Observed    func(types.UID) pod.Observed
+	// FixedPodResources: a resize of pod-level resources is infeasible
+	// (InPlacePodLevelResourcesVerticalScaling).
+	FixedPodResources bool
+	Sources           Sources
+	Observed          func(types.UID) pod.Observed
 	// Ended reports whether the pod has no worker, or has ended as far as its worker knows.
 	Ended func(types.UID) bool
 	// Grace is the grace period of a pod.
@@ -39,6 +42,14 @@ type Config struct {
 	// Deliver puts an answer into the inbox of the pod's worker.
 	Deliver func(types.UID, Answer)
 	Event   func(p *v1.Pod, kind, reason, message string)
+	// Preempted is called for each pod that is preempted, with the first resource that was lacking.
+	// Resolved is called for each deferred resize that waits no longer: how is Accepted, Reverted or
+	// Terminated, trigger what caused the last attempt, and waited how long it was deferred.
+	// Infeasible is called for each resize that the node never makes, with the kubelet's word for the
+	// cause. Nil: no one needs them.
+	Preempted  func(lacking v1.ResourceName)
+	Resolved   func(p *v1.Pod, how, trigger string, waited time.Duration)
+	Infeasible func(cause string)
 	// Files and Root are where the checkpoint of resizes is.
 	Files Files
 	Root  string
@@ -86,6 +97,23 @@ const (
 	retryPeriod = time.Second
 )
 
+// How a deferred resize ends, in the kubelet's words.
+const (
+	Accepted   = "accepted"
+	Reverted   = "reverted"
+	Terminated = "terminated"
+)
+
+// What causes another attempt at deferred resizes, in the kubelet's words.
+const (
+	podResized    = "pod_resized"
+	podUpdated    = "pod_updated"
+	podsAdded     = "pods_added"
+	podsRemoved   = "pods_removed"
+	podTerminated = "pod_terminated"
+	periodic      = "periodic_retry"
+)
+
 // Manager is the allocation manager. New makes it, Run runs it.
 type Manager struct {
 	cfg    Config
@@ -100,7 +128,8 @@ type Manager struct {
 	pods       map[types.UID]*podState // those with a worker
 	admissions map[types.UID]*admission
 	labels     nodeLabels
-	resizeDue  bool // a resize may be possible, or withdrawn
+	resizeDue  bool   // a resize may be possible, or withdrawn
+	trigger    string // why: the last cause
 	checkpoint record
 	loaded     bool           // the checkpoint has been read
 	aside      sync.WaitGroup // goroutines of calls to the API server and the host
@@ -120,6 +149,15 @@ type podState struct {
 
 // New makes a Manager.
 func New(c Config) *Manager {
+	if c.Preempted == nil {
+		c.Preempted = func(v1.ResourceName) {}
+	}
+	if c.Resolved == nil {
+		c.Resolved = func(*v1.Pod, string, string, time.Duration) {}
+	}
+	if c.Infeasible == nil {
+		c.Infeasible = func(string) {}
+	}
 	return &Manager{cfg: c, wake: notify.New(), saving: make(chan struct{}, 1), pods: map[types.UID]*podState{},
 		admissions: map[types.UID]*admission{}, labels: nodeLabels{waiting: map[types.UID]bool{}}}
 }
@@ -141,7 +179,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-m.wake:
 		case <-retry:
 		case <-deferred.C:
-			m.resizeDue = true // there may be room that no message announced
+			m.retry(periodic) // there may be room that no message announced
 		}
 		for _, message := range m.take() {
 			message(ctx)
@@ -170,7 +208,9 @@ func (m *Manager) Ask(p *v1.Pod) (version uint64) {
 func (m *Manager) Ended(uid types.UID) {
 	m.post(func(context.Context) {
 		if e := m.pods[uid]; e != nil && !e.ended {
-			e.ended, e.decided, e.pending, m.resizeDue = true, true, nil, true
+			e.ended, e.decided = true, true
+			m.resolve(e, Terminated, time.Now())
+			m.retry(podTerminated)
 		}
 	})
 }
@@ -178,13 +218,19 @@ func (m *Manager) Ended(uid types.UID) {
 // Gone says that the pod's worker ends.
 func (m *Manager) Gone(uid types.UID) {
 	m.post(func(context.Context) {
+		if e := m.pods[uid]; e != nil {
+			m.resolve(e, Terminated, time.Now())
+		}
 		delete(m.pods, uid)
-		m.resizeDue = true
+		m.retry(podsRemoved)
 		if a := m.admissions[uid]; a != nil {
 			a.ended = true
 		}
 	})
 }
+
+// retry examines the waiting resizes again.
+func (m *Manager) retry(cause string) { m.resizeDue, m.trigger = true, cause }
 
 // post puts a message into the inbox; it never blocks.
 func (m *Manager) post(message func(context.Context)) {
@@ -214,6 +260,9 @@ func (m *Manager) ask(p *v1.Pod, version uint64) {
 	e.version = version
 	if e.wanted == p {
 		return
+	}
+	if e.wanted != nil {
+		m.reportLacking(e.wanted, p)
 	}
 	e.wanted, e.shown, e.owed = p, p, true
 	if e.known {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -32,6 +33,7 @@ type node struct {
 	ended   map[types.UID]bool
 	answers map[types.UID][]Answer
 	events  []string
+	counted []string // calls of Preempted and Resolved
 	file    []byte
 	cpus    string        // of the node
 	fails   error         // of each read and write
@@ -112,7 +114,12 @@ func run(t *testing.T, change func(*Config), test func(t *testing.T, n *node)) {
 				defer n.mu.Unlock()
 				n.answers[uid] = append(n.answers[uid], a)
 			},
-			Event: func(p *v1.Pod, _, reason, _ string) { n.events = append(n.events, p.Name+" "+reason) },
+			Event:      func(p *v1.Pod, _, reason, _ string) { n.events = append(n.events, p.Name+" "+reason) },
+			Preempted:  func(lacking v1.ResourceName) { n.counted = append(n.counted, "preempted "+string(lacking)) },
+			Infeasible: func(cause string) { n.counted = append(n.counted, "infeasible "+cause) },
+			Resolved: func(p *v1.Pod, how, trigger string, waited time.Duration) {
+				n.counted = append(n.counted, fmt.Sprint(p.Name, " ", how, " ", trigger, " ", waited.Round(time.Second)))
+			},
 		}
 		if change != nil {
 			change(&c)
@@ -223,6 +230,9 @@ func TestCriticalPodWaitsForItsVictim(t *testing.T) {
 			if late := slices.Contains(n.events, "victim ExceededGracePeriod"); late == ends {
 				t.Errorf("%v", n.events)
 			}
+			if !slices.Equal(n.counted, []string{"preempted cpu"}) {
+				t.Errorf("counted %q", n.counted)
+			}
 		})
 	}
 }
@@ -250,7 +260,59 @@ func TestDeferredResize(t *testing.T) {
 		if want := []string{"p ResizeDeferred", "p ResizeStarted", "p ResizeDeferred", "p ResizeStarted"}; !slices.Equal(n.events, want) {
 			t.Errorf("%v", n.events)
 		}
+		if want := []string{"p accepted pod_terminated 0s", "p accepted periodic_retry 3m0s"}; !slices.Equal(n.counted, want) {
+			t.Errorf("counted %q, want %q", n.counted, want)
+		}
 	})
+}
+
+// A deferred resize also ends when it is withdrawn, and with its pod.
+func TestDeferredResizeThatIsNotAccepted(t *testing.T) {
+	run(t, nil, func(t *testing.T, n *node) {
+		n.asks("other", "600m", nil)
+		for _, name := range []string{"reverted", "ended", "gone"} {
+			n.asks(name, "100m", nil)
+			if n.asks(name, "700m", nil).Pending == nil {
+				t.Fatalf("the resize of %s is not deferred", name)
+			}
+			<-time.After(10 * time.Second)
+		}
+		n.asks("reverted", "100m", nil)
+		n.end("ended")
+		n.Gone("gone")
+		synctest.Wait()
+		if want := []string{"reverted reverted pod_updated 30s", "ended terminated pod_updated 20s", "gone terminated pod_terminated 10s"}; !slices.Equal(n.counted, want) {
+			t.Errorf("counted %q, want %q", n.counted, want)
+		}
+	})
+}
+
+// A node that does not resize pod-level resources says so once, and still resizes containers.
+func TestFixedPodResources(t *testing.T) {
+	for fixed, want := range map[bool]string{false: "p ResizeStarted", true: "p ResizeInfeasible"} {
+		run(t, func(c *Config) { c.FixedPodResources = fixed }, func(t *testing.T, n *node) {
+			whole := func(cpu string) func(*v1.Pod) {
+				return func(p *v1.Pod) {
+					p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}
+				}
+			}
+			n.asks("p", "100m", whole("300m"))
+			a := n.asks("p", "100m", whole("400m"))
+			if !slices.Equal(n.events, []string{want}) || (a.Pending != nil) != fixed {
+				t.Errorf("fixed %v: %v, %+v", fixed, n.events, a.Pending)
+			}
+			if fixed && (a.Pending.Reason != v1.PodReasonInfeasible || a.Pod.Spec.Resources.Requests.Cpu().String() != "300m") {
+				t.Errorf("%+v, %v", a.Pending, a.Pod.Spec.Resources)
+			}
+			<-time.After(resizeRetry + time.Second)
+			if len(n.events) != 1 || fixed != slices.Equal(n.counted, []string{"infeasible plr_feature_gate_off"}) {
+				t.Errorf("fixed %v: later %v, counted %q", fixed, n.events, n.counted)
+			}
+			if a := n.asks("p", "200m", whole(map[bool]string{false: "400m", true: "300m"}[fixed])); a.Pending != nil || a.Accepted != a.Pod.Generation {
+				t.Errorf("fixed %v: a resize of a container: %+v, accepted %d", fixed, a.Pending, a.Accepted)
+			}
+		})
+	}
 }
 
 // The message of a deferred resize names what the node's pods use. It changes with each of them, and
@@ -406,5 +468,36 @@ func TestMessage(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s has no %s", got, want)
 		}
+	}
+}
+
+// A resize that needs a feature which the node does not declare is an event of the pod, once for each
+// update.
+func TestUpdateNeedsAFeature(t *testing.T) {
+	level := func(cpu string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}
+		}
+	}
+	for declared, want := range map[string]int{"": 2, "InPlacePodLevelResourcesVerticalScaling": 0} {
+		run(t, func(c *Config) {
+			c.Node = func() admit.Node {
+				return admit.Node{Name: "node", OS: "linux", Allocatable: c.Allocatable(), Features: strings.Fields(declared)}
+			}
+		}, func(t *testing.T, n *node) {
+			n.asks("p", "100m", level("200m"))
+			n.asks("p", "100m", level("300m"))
+			n.asks("p", "100m", func(p *v1.Pod) { level("300m")(p); p.Labels = map[string]string{"a": "b"} })
+			n.asks("p", "100m", level("400m"))
+			got := 0
+			for _, e := range n.events {
+				if e == "p FailedNodeDeclaredFeaturesCheck" {
+					got++
+				}
+			}
+			if got != want {
+				t.Errorf("declared %q: %d events, want %d: %v", declared, got, want, n.events)
+			}
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -52,7 +53,7 @@ func (m *Manager) restore() {
 			e.allocated, e.known = e.given.String(), true
 			e.pending = Condition(e.wanted, v1.PodResizePending)
 			m.request(e)
-			m.resizeDue = true
+			m.retry(podsAdded)
 		}
 	}
 }
@@ -104,7 +105,9 @@ func (m *Manager) request(e *podState) {
 	e.shown = e.given.Apply(e.wanted)
 	// Most updates request no resize: only the status has changed.
 	e.examined = e.shown == e.wanted && e.pending == nil
-	m.resizeDue = m.resizeDue || !e.examined
+	if !e.examined {
+		m.retry(podUpdated)
+	}
 }
 
 // claimed returns the pod with the resources that count against the node: its allocation, or what
@@ -130,7 +133,9 @@ func (m *Manager) resize(now time.Time) {
 			return // no resize is accepted before
 		}
 		// One that frees resources makes room for another.
-		m.resizeDue = slices.ContainsFunc(waiting, func(e *podState) bool { return m.resizeOne(e, now) })
+		if m.resizeDue = slices.ContainsFunc(waiting, func(e *podState) bool { return m.resizeOne(e, now) }); m.resizeDue {
+			m.trigger = podResized
+		}
 	}
 }
 
@@ -162,12 +167,18 @@ func (m *Manager) waiting(now time.Time) []*podState {
 	return out
 }
 
+// fixedPodResources is a kubelet's message about a resize of pod-level resources whose feature gate is off.
+const fixedPodResources = "InPlacePodLevelResourcesVerticalScaling is disabled"
+
+// causeFixed is its word for it in kubelet_pod_infeasible_resizes_total.
+const causeFixed = "plr_feature_gate_off"
+
 // resizeOne accepts the resize of a pod, or sets the condition that says why not. It reports whether
 // the pod's requests have shrunk.
 func (m *Manager) resizeOne(e *podState, now time.Time) (less bool) {
 	e.examined = true
 	if e.shown == e.wanted { // no resize is requested, or it was withdrawn
-		e.pending = nil
+		m.resolve(e, Reverted, now)
 		return false
 	}
 	if m.roomComes(e) {
@@ -175,6 +186,9 @@ func (m *Manager) resizeOne(e *podState, now time.Time) (less bool) {
 		return false
 	}
 	e.room = nil
+	if m.infeasible(e, now) {
+		return false
+	}
 	others, allocatable := m.others(e), m.cfg.Allocatable()
 	short := admit.FitsResized(e.wanted, others, allocatable)
 	event := func(kind, reason, message, problem string) {
@@ -183,15 +197,15 @@ func (m *Manager) resizeOne(e *podState, now time.Time) (less bool) {
 	if short != nil {
 		message := short.Message
 		if admit.Critical(e.wanted) {
-			victims, none := admit.Victims(e.wanted, others, allocatable)
-			if none != nil {
-				message = none.Message
-			} else if len(victims) > 0 {
+			v := admit.Victims(e.wanted, others, allocatable)
+			if v.Rejection != nil {
+				message = v.Rejection.Message
+			} else if len(v.Preempt) > 0 {
 				e.room, e.examined = map[types.UID]bool{}, false
-				for _, p := range victims {
+				for _, p := range v.Preempt {
 					e.room[p.UID] = true
 				}
-				m.preempt(victims, now)
+				m.preempt(v, now)
 				return false
 			}
 		}
@@ -208,10 +222,33 @@ func (m *Manager) resizeOne(e *podState, now time.Time) (less bool) {
 		return false
 	}
 	less = admit.Less(e.wanted, e.shown)
-	e.given, e.pending, e.accepted = pod.AllocationOf(e.wanted), nil, e.wanted.Generation
+	m.resolve(e, Accepted, now)
+	e.given, e.accepted = pod.AllocationOf(e.wanted), e.wanted.Generation
 	e.shown, e.allocated = e.given.Apply(e.wanted), e.given.String()
 	event(v1.EventTypeNormal, "ResizeStarted", "Pod resize started", "")
 	return less
+}
+
+// infeasible reports whether this node never resizes the pod so, and sets the condition that says why.
+func (m *Manager) infeasible(e *podState, now time.Time) bool {
+	if !m.cfg.FixedPodResources || equality.Semantic.DeepEqual(e.wanted.Spec.Resources, e.shown.Spec.Resources) {
+		return false
+	}
+	if before := e.pending; before == nil || before.Reason != v1.PodReasonInfeasible || before.ObservedGeneration != e.wanted.Generation {
+		m.cfg.Event(e.shown, v1.EventTypeWarning, "Resize"+v1.PodReasonInfeasible,
+			Message("Pod resize "+v1.PodReasonInfeasible, e.wanted, e.wanted.Generation, fixedPodResources))
+		m.cfg.Infeasible(causeFixed)
+		e.pending = NewCondition(v1.PodResizePending, before, v1.PodReasonInfeasible, fixedPodResources, e.wanted.Generation, now)
+	}
+	return true
+}
+
+// resolve ends the wait of a resize, if it waits.
+func (m *Manager) resolve(e *podState, how string, now time.Time) {
+	if c := e.pending; c != nil && c.Reason == v1.PodReasonDeferred {
+		m.cfg.Resolved(e.wanted, how, m.trigger, now.Sub(c.LastTransitionTime.Time))
+	}
+	e.pending = nil
 }
 
 // others returns the other pods that must fit on the node together with e, with their allocations. It

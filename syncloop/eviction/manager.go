@@ -66,6 +66,9 @@ type Config struct {
 	// Evicted is called for each pod that is evicted, with the signal that was too low, or the
 	// evictionpolicy.Limit that the pod exceeded; nil: no one needs it.
 	Evicted func(signal string)
+	// Decided is called for each signal whose threshold was met when a pod is chosen, with the age of
+	// its measurement; nil: no one needs it.
+	Decided func(signal string, age time.Duration)
 
 	// Measured receives each measurement; nil: no one needs it.
 	Measured func(ctx context.Context, m host.Measured)
@@ -183,6 +186,7 @@ func (m *Manager) await(ctx context.Context, pods []*v1.Pod) {
 // look measures once, updates the conditions, and evicts only if a threshold requires it. It
 // returns the evicted pods.
 func (m *Manager) look(ctx context.Context) ([]*v1.Pod, error) {
+	began := time.Now()
 	seen, ownImageFs, err := m.measure(ctx)
 	if err != nil {
 		return nil, err
@@ -211,6 +215,7 @@ func (m *Manager) look(ctx context.Context) ([]*v1.Pod, error) {
 		if err := m.cfg.Reclaim(ctx); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to remove all unused images")
 		}
+		began = time.Now()
 		if seen, ownImageFs, err = m.measure(ctx); err != nil {
 			return nil, err
 		}
@@ -218,7 +223,7 @@ func (m *Manager) look(ctx context.Context) ([]*v1.Pod, error) {
 			return nil, nil
 		}
 	}
-	return m.evict(ctx, r.Due, seen, ownImageFs)
+	return m.evict(ctx, r.Due, seen, began, ownImageFs)
 }
 
 // ofImages reports whether removing images frees the resource of the signal.
@@ -232,8 +237,8 @@ func ofImages(s pod.Signal, ownImageFs bool) bool {
 	return false
 }
 
-// evict evicts the first pod in the ranking that may be evicted.
-func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen evictionpolicy.Observations, ownImageFs bool) ([]*v1.Pod, error) {
+// evict evicts the first pod in the ranking that may be evicted. seen was measured at the time measured.
+func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen evictionpolicy.Observations, measured time.Time, ownImageFs bool) ([]*v1.Pod, error) {
 	first := due[0]
 	what := evictionpolicy.ResourceOf(first.Signal)
 	active := m.cfg.Pods.Active()
@@ -245,6 +250,11 @@ func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen evictionp
 		return !slices.ContainsFunc(active, func(p *v1.Pod) bool { return p.UID == uid })
 	})
 	now := time.Now()
+	if m.cfg.Decided != nil && len(active) > 0 {
+		for _, t := range due {
+			m.cfg.Decided(string(t.Signal), now.Sub(measured))
+		}
+	}
 	// One due hard threshold of the resource is enough. The kubelet goes by whichever of them comes
 	// first.
 	soft := !slices.ContainsFunc(due, func(t pod.Threshold) bool { return !t.Soft && evictionpolicy.ResourceOf(t.Signal) == what })

@@ -35,6 +35,7 @@ type box struct {
 	dirs     map[string]int64  // bytes by directory
 	walks    int
 	measured int // how often Measured was called
+	decided  []string
 	reclaims int
 	gives    int64         // what removing images frees
 	lasts    time.Duration // how long an evicted pod takes to end
@@ -167,6 +168,9 @@ func run(t *testing.T, thresholds ...pod.Threshold) (*box, *Manager) {
 		},
 		Thresholds: thresholds, MaxGrace: 10 * time.Second, Transition: time.Minute, PodsCgroup: func() string { return "/kubepods" },
 		Measured: func(_ context.Context, m host.Measured) { b.do(func() { b.measured++ }) },
+		Decided: func(signal string, age time.Duration) {
+			b.do(func() { b.decided = append(b.decided, fmt.Sprint(signal, " ", age)) })
+		},
 	})
 	testutil.Must(t, err)
 	stop := testutil.Go(t.Context(), m.Run)
@@ -224,10 +228,13 @@ func TestMemory(t *testing.T) {
 		b.do(func() { b.memory = 500 })
 		b.after(t, time.Minute-2*time.Second)
 		b.after(t, 3*Period, "MemoryPressure false")
-		reclaims := 0
-		b.do(func() { reclaims = b.reclaims })
+		reclaims, decided := 0, []string(nil)
+		b.do(func() { reclaims, decided = b.reclaims, b.decided })
 		if reclaims != 0 {
 			t.Error("images were removed for memory's sake")
+		}
+		if !slices.Equal(decided, []string{"memory.available 0s", "memory.available 0s"}) {
+			t.Errorf("decided by %q", decided)
 		}
 	})
 }

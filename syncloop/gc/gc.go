@@ -15,10 +15,12 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/syncloop/gc/gcpolicy"
 	"github.com/bowline-k8s/bowline/syncloop/periodic"
 )
@@ -85,8 +87,13 @@ type Config struct {
 	// AfterRemnants is called once after a sweep that requested the removal of remnants, for
 	// however many pods; nil does nothing.
 	AfterRemnants func()
+	// Swept is called after each sweep that could look at everything, with the number of pods whose
+	// directories it was to remove, and for how many of them that failed; nil does nothing.
+	Swept func(pods, failed int)
 	// Period is the interval of Run; 0 means the constant Period.
 	Period time.Duration
+	// Event records an event on the node; nil: none is recorded.
+	Event func(kind, reason, message string)
 }
 
 // Period is the interval between two sweeps, as in the kubelet.
@@ -135,6 +142,12 @@ func New(c Config) (*Sweeper, error) {
 	if c.AfterRemnants == nil {
 		c.AfterRemnants = func() {}
 	}
+	if c.Event == nil {
+		c.Event = func(string, string, string) {}
+	}
+	if c.Swept == nil {
+		c.Swept = func(int, int) {}
+	}
 	if c.Period == 0 {
 		c.Period = Period
 	}
@@ -152,6 +165,10 @@ func (s *Sweeper) Run(ctx context.Context) error {
 			klog.FromContext(ctx).Info("Collected garbage", "containers", result.Containers, "sandboxes", result.Sandboxes,
 				"podDirs", result.PodDirs, "logDirs", result.LogDirs, "links", result.Links, "cgroups", result.Cgroups)
 		}
+		// Like a kubelet, once for each failed sweep; a host out of reach has an event of its own.
+		if err != nil && ctx.Err() == nil && !errors.Is(err, host.ErrUnreachable) {
+			s.cfg.Event(v1.EventTypeWarning, "ContainerGCFailed", budget.Text(err.Error()))
+		}
 		return err
 	}, func(log klog.Logger, err error) { log.Error(err, "Failed to collect garbage, will retry") })
 }
@@ -159,13 +176,15 @@ func (s *Sweeper) Run(ctx context.Context) error {
 // Result counts what one sweep removed.
 type Result struct {
 	Containers, Sandboxes, PodDirs, LogDirs, Links, Cgroups, Records int
+	// PodDirsFailed counts the pods whose directories could not be removed.
+	PodDirsFailed int
 	// CutOff counts temporary files and links left by interrupted writes.
 	CutOff int
 	// Foreign counts the sandboxes and containers that are not ours.
 	Foreign int
 }
 
-// Empty reports whether nothing was removed, not counting Records, CutOff and Foreign.
+// Empty reports whether nothing was removed, not counting Records, PodDirsFailed, CutOff and Foreign.
 func (r Result) Empty() bool {
 	return r.Containers+r.Sandboxes+r.PodDirs+r.LogDirs+r.Links+r.Cgroups == 0
 }
@@ -181,6 +200,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (Result, error) {
 		return Result{}, fmt.Errorf("collect garbage: %w", err)
 	}
 	result, err := s.remove(ctx, gcpolicy.What(in))
+	s.cfg.Swept(result.PodDirs+result.PodDirsFailed, result.PodDirsFailed)
 	var cutErr error
 	result.CutOff, cutErr = s.cutOff(ctx, lists)
 	err = errors.Join(err, cutErr)

@@ -268,6 +268,8 @@ func TestSweepLeavesNothingOfThePodsThatAreGone(t *testing.T) {
 	}
 	known, foreign := m.left("known"), m.left("foreign")
 	s := m.sweeper(t)
+	var swept []int
+	s.cfg.Swept = func(pods, failed int) { swept = append(swept, pods, failed) }
 	first, err := s.Sweep(t.Context())
 	testutil.Must(t, err)
 	if want := (Result{Containers: 1, Sandboxes: 1, PodDirs: 1, LogDirs: 1, Links: 1, Cgroups: 1, Foreign: 2}); first != want {
@@ -294,6 +296,9 @@ func TestSweepLeavesNothingOfThePodsThatAreGone(t *testing.T) {
 		if strings.HasPrefix(c, "Remove") {
 			t.Errorf("third sweep called %s", c)
 		}
+	}
+	if !slices.Equal(swept, []int{1, 0, 0, 0, 0, 0}) {
+		t.Errorf("pods and failures of the sweeps: %v", swept)
 	}
 }
 
@@ -401,8 +406,11 @@ func TestVolumesThatStayKeepTheLogs(t *testing.T) {
 	m := newMachine()
 	m.pod("gone", true)
 	m.fail["Release"] = errors.New("still mounted")
-	if _, err := m.sweeper(t).Sweep(t.Context()); err == nil {
-		t.Fatal("no error")
+	s := m.sweeper(t)
+	var swept []int
+	s.cfg.Swept = func(pods, failed int) { swept = append(swept, pods, failed) }
+	if _, err := s.Sweep(t.Context()); err == nil || !slices.Equal(swept, []int{1, 1}) {
+		t.Fatalf("error %v, pods and failures %v", err, swept)
 	}
 	left := m.left("gone")
 	for _, p := range []string{"/root/pods/gone", "/root/bowline/pods/gone", "/var/log/pods/ns_p_gone", "/kubepods/besteffort/podgone"} {
@@ -489,6 +497,37 @@ func TestRunSweepsEachMinute(t *testing.T) {
 			}
 			if left := m.left("gone"); (left == nil) != swept {
 				t.Errorf("left after %v: %v", after, left)
+			}
+		})
+	}
+}
+
+// TestEventOfAFailedSweep: each failed sweep has a kubelet's event, but not one that could not reach the
+// host.
+func TestEventOfAFailedSweep(t *testing.T) {
+	for why, want := range map[error][]string{
+		errors.New("no such device"): {"Warning ContainerGCFailed collect garbage: ", "Warning ContainerGCFailed collect garbage: "},
+		host.ErrUnreachable:          nil,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMachine()
+			m.pod("gone", true)
+			m.fail["List"] = why
+			s := m.sweeper(t)
+			var got []string
+			s.cfg.Event = func(kind, reason, message string) {
+				if !strings.Contains(message, why.Error()) {
+					t.Error(message)
+				}
+				got = append(got, kind+" "+reason+" "+message[:len("collect garbage: ")])
+			}
+			stop := testutil.Go(t.Context(), s.Run)
+			time.Sleep(2*Period + time.Second)
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%v: %q, want %q", why, got, want)
 			}
 		})
 	}

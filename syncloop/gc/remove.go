@@ -53,6 +53,7 @@ func (s *Sweeper) remove(ctx context.Context, r gcpolicy.Removals) (Result, erro
 		}
 		if !try(&result.PodDirs, "volumes of pod "+string(uid), s.cfg.Volumes.Release(ctx, uid)) {
 			failed[uid] = true
+			result.PodDirsFailed++
 		}
 	}
 	for _, name := range r.LogDirs {

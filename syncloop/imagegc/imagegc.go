@@ -40,6 +40,8 @@ type Config struct {
 	Wanted func(*runtimeapi.Image) bool
 	// Present receives the IDs of all images at a time; nil: no one needs them.
 	Present func(ctx context.Context, ids []string, asOf time.Time)
+	// Removed is called for each image that was removed; nil: no one needs it.
+	Removed func(Reason)
 	// Quiet reports that the pods are not known now, or that the host belongs to another process.
 	// Nothing is removed then.
 	Quiet func() bool
@@ -50,6 +52,14 @@ type Config struct {
 	// unused, even if there is room; 0 means forever.
 	MinAge, MaxAge time.Duration
 }
+
+// Reason is why an image is removed, in the kubelet's words.
+type Reason string
+
+const (
+	ForAge   Reason = "age"
+	ForSpace Reason = "space"
+)
 
 const (
 	// Period is how often the file system is checked.
@@ -80,6 +90,9 @@ func New(c Config) (*Collector, error) {
 		return nil, errors.New("imagegc: Runtime, Host, Event, Wanted and Quiet are required")
 	case c.Low < 0 || c.Low > c.High || c.High > 100:
 		return nil, fmt.Errorf("imagegc: Low %d and High %d are not percents in order", c.Low, c.High)
+	}
+	if c.Removed == nil {
+		c.Removed = func(Reason) {}
 	}
 	return &Collector{cfg: c, pauses: pauses}, nil
 }
@@ -164,7 +177,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 		return err
 	}
 	if c.cfg.MaxAge > 0 && now.Sub(c.began) > c.cfg.MaxAge {
-		if _, err := c.remove(ctx, imagegcpolicy.Old(c.records, now, c.cfg.MaxAge), math.MaxInt64, "it has been unused for too long"); err != nil {
+		if _, err := c.remove(ctx, imagegcpolicy.Old(c.records, now, c.cfg.MaxAge), math.MaxInt64, ForAge, "it has been unused for too long"); err != nil {
 			return err
 		}
 	}
@@ -189,7 +202,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 		return nil
 	}
 	klog.FromContext(ctx).Info("Found the image file system above the high threshold", "percent", imagegcpolicy.Percent(fs.Bytes, fs.FreeBytes), "high", c.cfg.High, "low", c.cfg.Low, "excess", excess)
-	freed, err := c.remove(ctx, imagegcpolicy.Settled(c.records, now, c.cfg.MinAge), excess, "the disk is too full")
+	freed, err := c.remove(ctx, imagegcpolicy.Settled(c.records, now, c.cfg.MinAge), excess, ForSpace, "the disk is too full")
 	if err != nil {
 		return err
 	}
@@ -217,12 +230,12 @@ func (c *Collector) RemoveUnused(ctx context.Context) error {
 	if err := c.look(ctx, now); err != nil {
 		return err
 	}
-	_, err := c.remove(ctx, imagegcpolicy.Settled(c.records, now, c.cfg.MinAge), math.MaxInt64, "the node is short of disk")
+	_, err := c.remove(ctx, imagegcpolicy.Settled(c.records, now, c.cfg.MinAge), math.MaxInt64, ForSpace, "the node is short of disk")
 	return err
 }
 
 // remove removes images in order until that many bytes are freed.
-func (c *Collector) remove(ctx context.Context, ids []string, bytes int64, why string) (freed int64, err error) {
+func (c *Collector) remove(ctx context.Context, ids []string, bytes int64, reason Reason, why string) (freed int64, err error) {
 	var errs []error
 	for _, id := range ids {
 		if freed >= bytes {
@@ -236,6 +249,7 @@ func (c *Collector) remove(ctx context.Context, ids []string, bytes int64, why s
 			continue
 		}
 		klog.FromContext(ctx).Info("Removed the image", "image", id, "bytes", c.records[id].Size, "why", why)
+		c.cfg.Removed(reason)
 		freed += c.records[id].Size
 		delete(c.records, id)
 	}

@@ -31,6 +31,7 @@ type disk struct {
 	quiet      bool
 	events     []string
 	present    []string
+	reasons    []Reason
 }
 
 // do changes or reads the disk under its lock.
@@ -97,8 +98,9 @@ func (d *disk) runs(id string) {
 func (d *disk) collector(t *testing.T, maxAge time.Duration) *Collector {
 	t.Helper()
 	c, err := New(Config{Runtime: d, Host: d, High: 85, Low: 80, MinAge: 2 * time.Minute, MaxAge: maxAge,
-		Wanted: func(i *runtimeapi.Image) bool { return d.wanted[i.Id] },
-		Quiet:  func() bool { return d.quiet },
+		Wanted:  func(i *runtimeapi.Image) bool { return d.wanted[i.Id] },
+		Quiet:   func() bool { return d.quiet },
+		Removed: func(r Reason) { d.do(func() { d.reasons = append(d.reasons, r) }) },
 		Present: func(_ context.Context, ids []string, asOf time.Time) {
 			d.do(func() { d.present = append(d.present, fmt.Sprint(ids, time.Since(asOf))) })
 		},
@@ -148,6 +150,9 @@ func TestCollect(t *testing.T) {
 		collect("new")
 		if len(d.events) != 1 || !strings.HasPrefix(d.events[0], "Warning FreeDiskSpaceFailed Insufficient free disk space on the node's image filesystem (87% of 1000 B used). Failed to free sufficient space by deleting unused images (freed 10 bytes).") {
 			t.Errorf("the events are %q", d.events)
+		}
+		if !slices.Equal(d.reasons, []Reason{ForSpace, ForSpace, ForSpace}) {
+			t.Errorf("removed for %q", d.reasons)
 		}
 	})
 }
@@ -201,8 +206,8 @@ func TestAge(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		_ = c.Collect(t.Context())
-		if !slices.Equal(d.removed, []string{"idle"}) {
-			t.Errorf("removed %v", d.removed)
+		if !slices.Equal(d.removed, []string{"idle"}) || !slices.Equal(d.reasons, []Reason{ForAge}) {
+			t.Errorf("removed %v for %v", d.removed, d.reasons)
 		}
 	})
 }

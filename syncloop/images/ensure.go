@@ -72,6 +72,8 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 	image := &runtimeapi.ImageSpec{Image: withDefaultTag(c.Image, ref), Annotations: p.Annotations}
 	rec := recorded{image: c.Image, repository: ref.Repository}
 	policy := policy(c, ref)
+	var present, needed *bool // for the metrics
+	defer func() { m.cfg.Ensured(policy, present, needed) }()
 	if policy != v1.PullAlways {
 		look := m.records.look()
 		found, err := m.cfg.Runtime.ImageStatus(ctx, image)
@@ -79,6 +81,7 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 			return Result{}, m.inspectError(ctx, p, c, err)
 		}
 		rec.pull = pull{before: found.GetId(), known: true}
+		present = new(found != nil)
 		if err := m.records.seen(ctx, look, c.Image, rec.repository, found.GetId()); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Failed to record the result of an image pull", "image", c.Image)
 		}
@@ -87,15 +90,18 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 			return Result{}, err
 		}
 		if usable {
+			needed = new(false)
 			m.event(p, c, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q %s", c.Image, there))
 			return Result{Ref: found.Id, ID: found.Id, Image: found}, nil
 		}
+		needed = new(true)
 		if policy == v1.PullNever {
 			message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
 			m.event(p, c, v1.EventTypeWarning, "ErrImageNeverPull", message)
 			return Result{}, &Error{Reason: ReasonNeverPull, Message: message}
 		}
 	}
+	needed = new(true)
 	if rec.have, err = credentials(pullSecrets, rec.repository); err != nil {
 		// A broken secret is the pod's fault, like one that the registry refuses.
 		return Result{}, m.pullFailed(p, c, key(p, c), err)
@@ -120,7 +126,11 @@ func (m *Manager) usable(ctx context.Context, p *v1.Pod, image string, ref Refer
 	case m.records == nil:
 		return true, "already present on machine", nil
 	}
-	verifies := func(ours bool) bool { return m.cfg.Verify.verifies(image, ours, m.cfg.Allowed) }
+	needed := false
+	verifies := func(ours bool) bool {
+		needed = m.cfg.Verify.verifies(image, ours, m.cfg.Allowed)
+		return needed
+	}
 	must, err := m.records.mustPull(ctx, verifies, image, ref.Repository, found.Id, sources(secrets, ref.Repository))
 	if must && err == nil && m.cfg.Providers != nil {
 		// A provider is a program and may be slow: run it only if its answer could help.
@@ -129,6 +139,7 @@ func (m *Manager) usable(ctx context.Context, p *v1.Pod, image string, ref Refer
 			must, err = m.records.mustPull(ctx, verifies, image, ref.Repository, found.Id, m.provided(ctx, p, ref.Repository))
 		}
 	}
+	m.cfg.Checked(checked(needed, must, err))
 	if err != nil {
 		if ctx.Err() != nil || m.cfg.Transport(err) || errors.Is(err, host.ErrUnreachable) {
 			return false, "", fmt.Errorf("whether the pod may use image %q: %w", image, err)
@@ -137,6 +148,18 @@ func (m *Manager) usable(ctx context.Context, p *v1.Pod, image string, ref Refer
 		return false, "", nil
 	}
 	return !must, "already present on machine and can be accessed by the pod", nil
+}
+
+func checked(needed, must bool, err error) Check {
+	switch {
+	case err != nil:
+		return CheckFailed
+	case must:
+		return CheckMustPull
+	case !needed:
+		return CheckNotNeeded
+	}
+	return CheckFound
 }
 
 // recorded is the part of a pull that the records contain.
@@ -185,6 +208,7 @@ func (m *Manager) pull(ctx context.Context, p *v1.Pod, c *v1.Container, image *r
 	m.mu.Lock()
 	m.backoff.reset(backoffKey)
 	m.mu.Unlock()
+	m.cfg.Pulled(done.image.GetSize(), time.Since(began))
 	m.event(p, c, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		c.Image, done.took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), done.image.GetSize()))
 	return Result{Ref: done.ref, Image: done.image, ID: done.image.GetId(), Pulled: true}, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -151,23 +152,33 @@ func TestPolicies(t *testing.T) {
 		present string
 		calls   []string
 		reason  string // of the error
+		ensured string // policy, present, pull required
 		events  []string
 	}{
-		{"a:1", v1.PullIfNotPresent, "a:1", []string{"status a:1"}, "", []string{`Normal Pulled Container image "a:1" already present on machine`}},
-		{"a:1", "", "a:1", []string{"status a:1"}, "", []string{`Normal Pulled Container image "a:1" already present on machine`}},
-		{"a", "", "a:latest", []string{"pull a:latest as ", "status a:latest"}, "", []string{`Normal Pulling Pulling image "a"`, `Normal Pulled Successfully pulled image "a" in 3s (3s including waiting). Image size: 42 bytes.`}},
-		{"a", v1.PullIfNotPresent, "", []string{"status a:latest", "pull a:latest as ", "status a:latest"}, "", []string{`Normal Pulling Pulling image "a"`, `Normal Pulled Successfully pulled image "a" in 3s (3s including waiting). Image size: 42 bytes.`}},
-		{"a@sha256:" + hex64, "", "a@sha256:" + hex64, []string{"status a@sha256:" + hex64}, "", []string{`Normal Pulled Container image "a@sha256:` + hex64 + `" already present on machine`}},
-		{"a:1", v1.PullAlways, "a:1", []string{"pull a:1 as ", "status a:1"}, "", []string{`Normal Pulling Pulling image "a:1"`, `Normal Pulled Successfully pulled image "a:1" in 3s (3s including waiting). Image size: 42 bytes.`}},
-		{"a:1", v1.PullNever, "a:1", []string{"status a:1"}, "", []string{`Normal Pulled Container image "a:1" already present on machine`}},
-		{"a:1", v1.PullNever, "", []string{"status a:1"}, ReasonNeverPull, []string{`Warning ErrImageNeverPull Container image "a:1" is not present with pull policy of Never`, "Warning Failed Error: ErrImageNeverPull"}},
-		{"A:1", v1.PullAlways, "", nil, ReasonInvalidName, []string{`Warning InspectFailed Failed to apply default image tag "A:1": couldn't parse image name "A:1": invalid reference format: repository name (library/A) must be lowercase`, "Warning Failed Error: InvalidImageName"}},
+		{"a:1", v1.PullIfNotPresent, "a:1", []string{"status a:1"}, "", "IfNotPresent true false", []string{`Normal Pulled Container image "a:1" already present on machine`}},
+		{"a:1", "", "a:1", []string{"status a:1"}, "", "IfNotPresent true false", []string{`Normal Pulled Container image "a:1" already present on machine`}},
+		{"a", "", "a:latest", []string{"pull a:latest as ", "status a:latest"}, "", "Always unknown true", []string{`Normal Pulling Pulling image "a"`, `Normal Pulled Successfully pulled image "a" in 3s (3s including waiting). Image size: 42 bytes.`}},
+		{"a", v1.PullIfNotPresent, "", []string{"status a:latest", "pull a:latest as ", "status a:latest"}, "", "IfNotPresent false true", []string{`Normal Pulling Pulling image "a"`, `Normal Pulled Successfully pulled image "a" in 3s (3s including waiting). Image size: 42 bytes.`}},
+		{"a@sha256:" + hex64, "", "a@sha256:" + hex64, []string{"status a@sha256:" + hex64}, "", "IfNotPresent true false", []string{`Normal Pulled Container image "a@sha256:` + hex64 + `" already present on machine`}},
+		{"a:1", v1.PullAlways, "a:1", []string{"pull a:1 as ", "status a:1"}, "", "Always unknown true", []string{`Normal Pulling Pulling image "a:1"`, `Normal Pulled Successfully pulled image "a:1" in 3s (3s including waiting). Image size: 42 bytes.`}},
+		{"a:1", v1.PullNever, "a:1", []string{"status a:1"}, "", "Never true false", []string{`Normal Pulled Container image "a:1" already present on machine`}},
+		{"a:1", v1.PullNever, "", []string{"status a:1"}, ReasonNeverPull, "Never false true", []string{`Warning ErrImageNeverPull Container image "a:1" is not present with pull policy of Never`, "Warning Failed Error: ErrImageNeverPull"}},
+		{"A:1", v1.PullAlways, "", nil, ReasonInvalidName, "", []string{`Warning InspectFailed Failed to apply default image tag "A:1": couldn't parse image name "A:1": invalid reference format: repository name (library/A) must be lowercase`, "Warning Failed Error: InvalidImageName"}},
 	} {
 		t.Run(c.image+" "+string(c.policy)+" "+c.present, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &registry{present: map[string]bool{c.present: true}, took: 3 * time.Second}
-				m, b := manager(t, r, Config{})
+				ensured, pulled := "", ""
+				m, b := manager(t, r, Config{
+					Ensured: func(policy v1.PullPolicy, present, pull *bool) {
+						ensured = fmt.Sprint(policy, " ", text(present), " ", text(pull))
+					},
+					Pulled: func(size uint64, took time.Duration) { pulled = fmt.Sprint(size, " ", took) },
+				})
 				result, err := m.Ensure(t.Context(), aPod("1"), container(c.image, c.policy), nil)
+				if ensured != c.ensured || (pulled == "42 3s") != (r.pulls() > 0) {
+					t.Errorf("ensured %q, want %q; pulled %q", ensured, c.ensured, pulled)
+				}
 				var fault *Error
 				if errors.As(err, &fault) != (c.reason != "") || fault != nil && fault.Reason != c.reason {
 					t.Errorf("error %v, want reason %q", err, c.reason)
@@ -184,6 +195,13 @@ func TestPolicies(t *testing.T) {
 			})
 		})
 	}
+}
+
+func text(b *bool) string {
+	if b == nil {
+		return "unknown"
+	}
+	return strconv.FormatBool(*b)
 }
 
 func TestSharedPull(t *testing.T) {

@@ -48,6 +48,13 @@ type Config struct {
 	// NeverVerifyAllowlistedImages.
 	Verify  Verification
 	Allowed []string
+	// Ensured is called for each call of Ensure: with the pull policy, whether the image was present,
+	// and whether it had to be pulled; nil means that the call failed before that was known. Checked is
+	// called for each check whether a pod may use a present image, Pulled for each pull that succeeded,
+	// with the image's size (0: unknown) and the duration including waiting. They may be nil.
+	Ensured func(policy v1.PullPolicy, present, pull *bool)
+	Checked func(Check)
+	Pulled  func(size uint64, took time.Duration)
 	// Transport reports whether an error of Runtime means that the runtime did not answer. The result
 	// of the call is then unknown: no back-off and no event follows. The default is cri.IsTransport.
 	Transport func(error) bool
@@ -81,8 +88,27 @@ func (c *Config) validate() error {
 	if c.Transport == nil {
 		c.Transport = cri.IsTransport
 	}
+	if c.Ensured == nil {
+		c.Ensured = func(v1.PullPolicy, *bool, *bool) {}
+	}
+	if c.Checked == nil {
+		c.Checked = func(Check) {}
+	}
+	if c.Pulled == nil {
+		c.Pulled = func(uint64, time.Duration) {}
+	}
 	return nil
 }
+
+// Check is the result of a check whether a pod may use a present image, in the kubelet's words.
+type Check string
+
+const (
+	CheckNotNeeded Check = "credentialPolicyAllowed"
+	CheckFound     Check = "credentialRecordFound"
+	CheckMustPull  Check = "mustAuthenticate"
+	CheckFailed    Check = "error"
+)
 
 // Result is an image that is present.
 type Result struct {

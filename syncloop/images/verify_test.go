@@ -1,6 +1,9 @@
 package images
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 func TestVerification(t *testing.T) {
 	list := []string{"registry.example/tools/*", "registry.example:5000/app"}
@@ -22,6 +25,20 @@ func TestVerification(t *testing.T) {
 	} {
 		if got := c.v.verifies(c.image, c.ours, list); got != c.want {
 			t.Errorf("%s of %s, ours %v: %v", c.v, c.image, c.ours, got)
+		}
+	}
+}
+
+func TestChecked(t *testing.T) {
+	for _, c := range []struct {
+		needed, must bool
+		err          error
+		want         Check
+	}{
+		{false, false, nil, CheckNotNeeded}, {true, false, nil, CheckFound}, {true, true, nil, CheckMustPull}, {true, true, errors.New("no"), CheckFailed},
+	} {
+		if got := checked(c.needed, c.must, c.err); got != c.want {
+			t.Errorf("%+v: %s", c, got)
 		}
 	}
 }

@@ -52,10 +52,21 @@ type Error struct {
 func (e *Error) Error() string { return e.detail }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Runner runs hooks. Both fields are required.
+// Runner runs hooks. Exec and Dial are required.
 type Runner struct {
 	Exec Exec
 	Dial Dialer
+	// Event records an event on the pod; nil: none is recorded.
+	Event func(p *v1.Pod, kind, reason, message string)
+	// Fallback is called for each HTTPS hook that was answered over HTTP, SleepCut for each sleep that
+	// ctx ended. They may be nil.
+	Fallback, SleepCut func()
+}
+
+func call(f func()) {
+	if f != nil {
+		f()
+	}
 }
 
 // maxOutput is how much of a failed command's output an error quotes, in bytes.
@@ -76,7 +87,9 @@ func (r *Runner) Run(ctx context.Context, p *v1.Pod, containerID string, c *v1.C
 		err = r.httpGet(ctx, p, c, h.HTTPGet, podIP)
 		detail = fmt.Sprintf("HTTP lifecycle hook (%s) for Container %q in Pod %q failed - error: %v", h.HTTPGet.Path, c.Name, where(p), err)
 	case h.Sleep != nil:
-		err = sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+		if err = sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second); err != nil {
+			call(r.SleepCut)
+		}
 		detail = fmt.Sprintf("Sleep lifecycle hook (%d) for Container %q in Pod %q failed - error: %v", h.Sleep.Seconds, c.Name, where(p), err)
 	default:
 		err = errors.New("invalid handler: a lifecycle hook must be exec, httpGet or sleep")
@@ -125,7 +138,12 @@ func (r *Runner) httpGet(ctx context.Context, p *v1.Pod, c *v1.Container, a *v1.
 		req.URL.Scheme = "http"
 		req.Header.Del("Authorization")
 		if again, httpErr := client.Do(req); httpErr == nil {
-			klog.FromContext(ctx).Info("Retrying an HTTPS lifecycle hook in HTTP", "pod", klog.KObj(p), "container", c.Name, "address", req.URL.Host)
+			klog.FromContext(ctx).V(1).Info("Retrying an HTTPS lifecycle hook in HTTP", "pod", klog.KObj(p), "container", c.Name, "address", req.URL.Host)
+			if r.Event != nil {
+				r.Event(p, v1.EventTypeWarning, "LifecycleHTTPFallback",
+					fmt.Sprintf("the HTTPS lifecycle hook %s answered in HTTP, and was called in HTTP", req.URL.Host))
+			}
+			call(r.Fallback)
 			resp, err = again, nil
 		}
 	}

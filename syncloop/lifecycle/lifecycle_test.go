@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -127,9 +128,23 @@ func TestHTTPGet(t *testing.T) {
 		got = nil
 		h, ip := get(c.url, c.scheme)
 		p, con := aPod(h, false)
-		r := Runner{Dial: direct}
+		fallbacks := 0
+		var events []string
+		r := Runner{Dial: direct, Fallback: func() { fallbacks++ }, Event: func(p *v1.Pod, kind, reason, message string) {
+			events = append(events, strings.Join([]string{p.Name, kind, reason, message}, " "))
+		}}
 		if _, err := r.Run(t.Context(), p, "id", con, h, ip); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+		var told []string
+		if name == "https to plain" {
+			told = []string{"p Warning LifecycleHTTPFallback the HTTPS lifecycle hook " + strings.TrimPrefix(c.url, "http://") + " answered in HTTP, and was called in HTTP"}
+		}
+		if !slices.Equal(events, told) {
+			t.Errorf("%s: events %q, want %q", name, events, told)
+		}
+		if (fallbacks == 1) != (c.auth == "") {
+			t.Errorf("%s: %d fallbacks", name, fallbacks)
 		}
 		if want := "GET /hook?a=b kube-lifecycle/1.37 " + c.auth; len(got) != 1 || got[0] != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
@@ -158,14 +173,21 @@ func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 7}}
 		p, con := aPod(h, true)
-		r, began := Runner{}, time.Now()
+		cuts := 0
+		r, began := Runner{SleepCut: func() { cuts++ }}, time.Now()
 		if _, err := r.Run(t.Context(), p, "id", con, h, ""); err != nil || time.Since(began) != 7*time.Second {
 			t.Errorf("slept %v: %v", time.Since(began), err)
+		}
+		if cuts != 0 {
+			t.Error("a whole sleep was cut")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := r.Run(ctx, p, "id", con, h, ""); err == nil || !strings.Contains(err.Error(), "terminated before sleep hook finished") {
 			t.Errorf("cut short: %v", err)
+		}
+		if cuts != 1 {
+			t.Errorf("%d sleeps were cut", cuts)
 		}
 	})
 }

@@ -7,6 +7,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,7 +138,7 @@ func (m *Manager) pass(ctx context.Context) {
 			continue
 		}
 		if w.until.IsZero() {
-			klog.FromContext(ctx).Error(err, "Failed to update a mirror pod, will retry", "pod", of)
+			klog.FromContext(ctx).Error(err, "Failed to update a mirror pod, will retry", "pod", klog.KObj(cmp.Or(a.static, a.mirror)))
 		}
 		w.until = time.Now().Add(w.Step())
 	}

@@ -116,6 +116,9 @@ func (e *RefusedError) Error() string { return e.Decision.Problem }
 // Hint says what to do.
 func (e *RefusedError) Hint() string { return e.Decision.Fix }
 
+// HostInUse reports whether someone else has the host, and not only an owner file that cannot be read.
+func (e *RefusedError) HostInUse() bool { return e.Decision.Kind != FileUnclear }
+
 const maxRecord = 64 << 10
 
 // Take claims the host. It returns a *RefusedError if the host has another owner. After any other

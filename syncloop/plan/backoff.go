@@ -10,8 +10,8 @@ import (
 )
 
 // The kubelet's figures for a container that exits and has to run again: the first restart is
-// immediate, the next one after 10 s, then twice as long each time, up to Input.MaxRestartPeriod. A run of 10
-// minutes (GoodRun) resets the count.
+// immediate, the next one after Input.FirstRestartPeriod, then twice as long each time, up to
+// Input.MaxRestartPeriod. A run of 10 minutes (GoodRun) resets the count.
 const (
 	crashFirst = 10 * time.Second
 	crashMost  = 300 * time.Second
@@ -40,12 +40,12 @@ const (
 const maxDoublings = 20
 
 // crashDelay is the wait after the exit of an instance that was the streak-th restart since the
-// last good run; most is Input.MaxRestartPeriod.
-func crashDelay(streak uint32, most time.Duration) time.Duration {
+// last good run; first and most are Input.FirstRestartPeriod and Input.MaxRestartPeriod.
+func crashDelay(streak uint32, first, most time.Duration) time.Duration {
 	if streak == 0 {
 		return 0
 	}
-	return min(crashFirst<<min(streak-1, maxDoublings), cmp.Or(most, crashMost))
+	return min(cmp.Or(first, crashFirst)<<min(streak-1, maxDoublings), cmp.Or(most, crashMost))
 }
 
 // retryDelay is the pause after the n-th failure in a row, n starting at 1.
@@ -66,7 +66,7 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 		return false
 	}
 	streak := d.streak(prior)
-	delay := crashDelay(streak, d.in.MaxRestartPeriod)
+	delay := crashDelay(streak, d.in.FirstRestartPeriod, d.in.MaxRestartPeriod)
 	if delay == 0 {
 		return false
 	}

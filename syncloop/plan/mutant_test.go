@@ -1,8 +1,12 @@
 package plan
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
 	"math/rand"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -193,6 +198,29 @@ var mutants = map[string]struct {
 		}
 		return out
 	}},
+	"takes each crash for the first": {"count", func(in Input) Plan {
+		out := Decide(in)
+		for i := range out.Start {
+			out.Start[i].Crashes = min(out.Start[i].Crashes, 1)
+		}
+		return out
+	}},
+	"counts the crashes of an old sandbox": {"count", func(in Input) Plan {
+		out := Decide(in)
+		for i, op := range out.Start {
+			if newest := in.Observed.Newest(op.Container); op.Kind == OpStart && newest != nil && newest.SandboxID != op.ID {
+				out.Start[i].Crashes++
+			}
+		}
+		return out
+	}},
+	"starts in a sandbox that has no address": {"address", func(in Input) Plan {
+		in.Observed.Sandboxes = slices.Clone(in.Observed.Sandboxes)
+		for i := range in.Observed.Sandboxes {
+			in.Observed.Sandboxes[i].NoAddress = false
+		}
+		return Decide(in)
+	}},
 	"does not heed a hold": {"hold", func(in Input) Plan {
 		in.Hold = ""
 		return Decide(in)
@@ -296,18 +324,58 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// TestMutantsCoverProperties requires a mutant for every property; without one, a property is not
-// known to work.
+// TestMutantsCoverProperties requires a mutant for every property that a check names; without one, a
+// property is not known to work.
 func TestMutantsCoverProperties(t *testing.T) {
-	have := map[string]bool{}
-	for _, m := range mutants {
+	checked, have := propertiesChecked(t), map[string]bool{}
+	for name, m := range mutants {
 		have[m.property] = true
+		if !checked[m.property] {
+			t.Errorf("the mutant that %s has the property %q, which nothing checks", name, m.property)
+		}
 	}
-	for _, p := range []string{"stale", "two-live", "start-after-end", "main-before-init", "phase", "terminated-early", "repeat",
-		"converge", "early", "policy", "turn", "volumes", "sandbox", "sandbox-kills", "release", "remove", "grace", "sidecar-order",
-		"attempt", "hold", "gone-early", "silent", "wake", "stop", "resize", "resize-start"} {
+	for p := range checked {
 		if !have[p] {
 			t.Errorf("no mutant for property %q", p)
 		}
 	}
+	if len(checked) < 25 {
+		t.Errorf("found only the properties %v", slices.Sorted(maps.Keys(checked)))
+	}
+}
+
+// propertiesChecked returns the properties that the package's tests name in a call of wrong.
+func propertiesChecked(t *testing.T) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob("*_test.go")
+	testutil.Must(t, err)
+	found := map[string]bool{}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		testutil.Must(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) < 2 {
+				return true
+			}
+			name := ""
+			switch f := call.Fun.(type) {
+			case *ast.Ident:
+				name = f.Name
+			case *ast.SelectorExpr:
+				name = f.Sel.Name
+			}
+			if name != "wrong" {
+				return true
+			}
+			property, ok := call.Args[0].(*ast.BasicLit)
+			if !ok {
+				t.Errorf("%s: a check does not name its property", path)
+				return true
+			}
+			found[strings.Trim(property.Value, `"`)] = true
+			return true
+		})
+	}
+	return found
 }

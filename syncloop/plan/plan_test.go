@@ -69,11 +69,11 @@ func TestRestarts(t *testing.T) {
 
 func TestDelays(t *testing.T) {
 	for n, want := range []time.Duration{0, 10, 20, 40, 80, 160, 300, 300, 300} {
-		if got := crashDelay(uint32(n), 0); got != want*time.Second {
+		if got := crashDelay(uint32(n), 0, 0); got != want*time.Second {
 			t.Errorf("crash %d: %v", n, got)
 		}
 	}
-	if got := crashDelay(4_000_000_000, 0); got != crashMost {
+	if got := crashDelay(4_000_000_000, 0, 0); got != crashMost {
 		t.Errorf("after very many crashes: %v", got)
 	}
 	for most, want := range map[time.Duration][]time.Duration{
@@ -81,9 +81,14 @@ func TestDelays(t *testing.T) {
 		25 * time.Second: {0, 10, 20, 25, 25},
 	} {
 		for n, want := range want {
-			if got := crashDelay(uint32(n), most); got != want*time.Second {
+			if got := crashDelay(uint32(n), 0, most); got != want*time.Second {
 				t.Errorf("crash %d, at most %v: %v", n, most, got)
 			}
+		}
+	}
+	for n, want := range []time.Duration{0, 1, 2, 4, 8, 16, 32, 60, 60} {
+		if got := crashDelay(uint32(n), time.Second, time.Minute); got != want*time.Second {
+			t.Errorf("crash %d, with the reduced figures: %v", n, got)
 		}
 	}
 	for n, want := range []time.Duration{1, 1, 2, 4, 8, 10, 10} {

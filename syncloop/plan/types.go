@@ -33,9 +33,9 @@ type Input struct {
 	Hold string
 	// Jitter in [0,1) spreads back-offs.
 	Jitter float64
-	// MaxRestartPeriod is the longest pause between restarts of a container that crashes; 0 means 5
-	// minutes.
-	MaxRestartPeriod time.Duration
+	// FirstRestartPeriod is the pause before the second restart of a container that crashes;
+	// MaxRestartPeriod is the longest pause. 0 means 10 seconds, and 5 minutes.
+	FirstRestartPeriod, MaxRestartPeriod time.Duration
 	// Hashes are the wanted spec hashes by container name; FormerHashes are those of the same spec
 	// in other forms (cri/spec). A running instance of another image is stopped and replaced. An
 	// instance with one of these hashes has the right image; with an unknown hash, its image

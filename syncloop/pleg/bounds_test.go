@@ -217,6 +217,7 @@ func TestKeptOfOnePod(t *testing.T) {
 		w.add("u", fmt.Sprint("c", i), runtimeapi.ContainerState_CONTAINER_RUNNING)
 	}
 	h := hostile{w, func(st *runtimeapi.ContainerStatus) {
+		st.StopSignal = 9999
 		st.Message = strings.Repeat("ä", 4<<10)
 		st.User = &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{SupplementalGroups: make([]int64, 60_000)}}
 	}}
@@ -227,6 +228,9 @@ func TestKeptOfOnePod(t *testing.T) {
 		total += len(o.Containers[i].Message)
 		if n := len(o.Containers[i].User.SupplementalGroups); n != spec.MaxGroups {
 			t.Errorf("%d groups", n)
+		}
+		if s := o.Containers[i].StopSignal; s != "" {
+			t.Errorf("the stop signal 9999 is %q", s)
 		}
 	}
 	if len(o.Containers) != 20 || total > spec.MaxMessages || total == 0 {

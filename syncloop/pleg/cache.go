@@ -16,6 +16,8 @@ type Cache struct {
 
 	mu   sync.Mutex
 	pods map[types.UID]pod.Observed
+	// named has the UIDs of pods by their name; keep and drop maintain it.
+	named map[name]map[types.UID]bool
 	// The last full relist found nothing for a pod that has no entry in pods.
 	allSeq   uint64
 	allAt    time.Time
@@ -25,8 +27,13 @@ type Cache struct {
 	size     int64               // of pods and heard, approximate bytes
 }
 
+// name is the name of a pod, which several pods may have had.
+type name struct{ namespace, name string }
+
+func nameOf(r pod.Ref) name { return name{r.Namespace, r.Name} }
+
 func newCache() *Cache {
-	return &Cache{pods: map[types.UID]pod.Observed{}, heard: map[types.UID]heard{}}
+	return &Cache{pods: map[types.UID]pod.Observed{}, named: map[name]map[types.UID]bool{}, heard: map[types.UID]heard{}}
 }
 
 // NextSeq returns a new sequence number. Every look that begins later has a larger one.
@@ -69,6 +76,18 @@ func (c *Cache) Known() []pod.Ref {
 	return refs
 }
 
+// Named returns those of Known that have this name. Its cost does not grow with the other pods.
+func (c *Cache) Named(namespace, podName string) (refs []pod.Ref) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for uid := range c.named[name{namespace, podName}] {
+		if o := c.pods[uid]; len(o.Sandboxes)+len(o.Containers) > 0 {
+			refs = append(refs, o.Ref)
+		}
+	}
+	return refs
+}
+
 // put stores o unless the cache has a newer observation. It reports whether it stored o, and whether
 // the runtime answers again after a period in which it did not.
 func (c *Cache) put(o pod.Observed) (kept, seesAgain bool) {
@@ -90,11 +109,28 @@ func (c *Cache) put(o pod.Observed) (kept, seesAgain bool) {
 
 // keep replaces the pod's observation with o; the caller holds mu.
 func (c *Cache) keep(o pod.Observed) {
-	if old, ok := c.pods[o.Ref.UID]; ok {
-		c.size -= size(old)
-	}
+	c.drop(o.Ref.UID)
 	c.size += size(o)
 	c.pods[o.Ref.UID] = o
+	n := nameOf(o.Ref)
+	if c.named[n] == nil {
+		c.named[n] = map[types.UID]bool{}
+	}
+	c.named[n][o.Ref.UID] = true
+}
+
+// drop removes the pod's observation, if there is one; the caller holds mu.
+func (c *Cache) drop(uid types.UID) {
+	old, ok := c.pods[uid]
+	if !ok {
+		return
+	}
+	c.size -= size(old)
+	delete(c.pods, uid)
+	n := nameOf(old.Ref)
+	if delete(c.named[n], uid); len(c.named[n]) == 0 {
+		delete(c.named, n)
+	}
 }
 
 // sizeWith returns the size that the cache would have with o.
@@ -118,16 +154,15 @@ func (c *Cache) stale(why string) bool {
 }
 
 // relisted records that a full look begun at seq saw the pods in seen and no others. It returns the
-// pods that vanished, including pods whose observation was stale, and whether the runtime
+// pods that vanished, including pods whose observation was stale or had not ended, and whether the runtime
 // answers again after a period in which it did not. Pods with a later look stay.
 func (c *Cache) relisted(seq uint64, at time.Time, seen map[types.UID]bool, foreign int) (gone []pod.Ref, seesAgain bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for uid, o := range c.pods {
 		if !seen[uid] && o.Seq <= seq {
-			c.size -= size(o)
-			delete(c.pods, uid)
-			if len(o.Sandboxes)+len(o.Containers) > 0 || o.Stale != "" {
+			c.drop(uid)
+			if len(o.Sandboxes)+len(o.Containers) > 0 || o.Stale != "" || o.Seq == 0 {
 				gone = append(gone, o.Ref)
 			}
 		}
@@ -135,6 +170,13 @@ func (c *Cache) relisted(seq uint64, at time.Time, seen map[types.UID]bool, fore
 	for uid := range c.heard {
 		if !seen[uid] {
 			c.unhear(uid, seq)
+		}
+	}
+	// The first look at a pod may have begun before this list, and not have ended: the runtime has the
+	// pod, and what it has of it is not known.
+	for uid := range seen {
+		if _, ok := c.pods[uid]; !ok {
+			c.keep(pod.Observed{Ref: pod.Ref{UID: uid}}) // Seq 0: as before any look
 		}
 	}
 	// Read allStale now, not at the start of the relist: another look may have failed since.
@@ -161,8 +203,9 @@ func (c *Cache) staleOne(ref pod.Ref, seq uint64, why string) bool {
 	return news
 }
 
-// staleAlone reports whether the pod's own last look failed.
-func (c *Cache) staleAlone(uid types.UID) bool {
+// StaleAlone reports whether the pod's own last look failed: the runtime answers, but not about this
+// pod.
+func (c *Cache) StaleAlone(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pods[uid].Stale != ""

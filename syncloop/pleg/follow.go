@@ -78,6 +78,7 @@ func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
 				return
 			}
 			if len(open) >= maxPendingHints {
+				g.cfg.Dropped()
 				g.Kick()
 				continue
 			}

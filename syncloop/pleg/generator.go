@@ -57,6 +57,10 @@ type Config struct {
 	// Relisted is called after each full list for which the runtime answered every request: with its
 	// duration and, after the first one, the time since the previous list began. It must not block.
 	Relisted func(took, interval time.Duration)
+	// Looked is called after each successful Observe with its duration, and Dropped for each hint that
+	// was dropped because too many were pending. They must not block.
+	Looked  func(took time.Duration)
+	Dropped func()
 	// Budget limits how much the runtime may report; nil means the default limits.
 	Budget *budget.Account
 }
@@ -76,6 +80,12 @@ func (c *Config) validate() error {
 	}
 	if c.Relisted == nil {
 		c.Relisted = func(time.Duration, time.Duration) {}
+	}
+	if c.Looked == nil {
+		c.Looked = func(time.Duration) {}
+	}
+	if c.Dropped == nil {
+		c.Dropped = func() {}
 	}
 	if c.Relist == 0 {
 		c.Relist = time.Second
@@ -255,7 +265,7 @@ func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time
 	for uid, l := range all.byUID {
 		seen[uid] = true
 		old := g.cache.Get(uid)
-		if !g.cache.staleAlone(uid) && unchanged(l, old) && g.cache.touch(uid, old.Seq, seq, at) {
+		if !g.cache.StaleAlone(uid) && unchanged(l, old) && g.cache.touch(uid, old.Seq, seq, at) {
 			continue
 		}
 		whole, err := g.lookPatiently(ctx, l, old, seq, at)
@@ -313,6 +323,7 @@ func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (
 		_, err = g.lookFailed(ctx, ref, seq, err)
 		return pod.Observed{}, err
 	}
+	g.cfg.Looked(time.Since(at))
 	return g.cache.Get(ref.UID), nil
 }
 

@@ -286,6 +286,7 @@ func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatu
 		Annotations: used(st.Annotations, keys),
 		Size:        pod.ParseSize(st.Annotations[pod.AnnotationSize]),
 		Crashes:     crashesOf(st),
+		StopSignal:  spec.SignalName(st.StopSignal),
 	}
 	c.Resources = resources(st.GetResources().GetLinux(), c.Size)
 	if c.Image == "" {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -109,5 +110,30 @@ func TestOnePodThatCannotBeLookedAt(t *testing.T) {
 	testutil.Must(t, g.Relist(t.Context()))
 	if o := g.Cache().Get("1"); o.Stale != "" || o.Containers[0].State != pod.StateExited {
 		t.Errorf("after it could be looked at: %+v", o)
+	}
+}
+
+// TestFirstLookIsSlow: a list that ends while the first look at a pod has not ended does not say that
+// the pod is gone. The look says what there is, although it began before the list.
+func TestFirstLookIsSlow(t *testing.T) {
+	c := newCache()
+	look, list := c.NextSeq(), c.NextSeq()
+	c.relisted(list, time.Now(), map[types.UID]bool{"u1": true}, 0)
+	if o := c.Get("u1"); o.Fresh() || c.StaleAlone("u1") {
+		t.Errorf("the pod is taken for absent, or for one that cannot be seen: %+v", o)
+	}
+	if o := c.Get("u2"); !o.Fresh() {
+		t.Errorf("a pod that the list does not have is not known: %+v", o)
+	}
+	kept, _ := c.put(pod.Observed{Ref: pod.Ref{UID: "u1"}, Seq: look, Sandboxes: []pod.Sandbox{{ID: "s1"}}})
+	if o := c.Get("u1"); !kept || !o.Fresh() || len(o.Sandboxes) != 1 {
+		t.Errorf("the look is not kept: %+v", o)
+	}
+	// A pod that has gone before its first look ended is announced as gone.
+	next := c.NextSeq()
+	c.relisted(next, time.Now(), map[types.UID]bool{"u1": true, "u3": true}, 0)
+	gone, _ := c.relisted(c.NextSeq(), time.Now(), map[types.UID]bool{"u1": true}, 0)
+	if o := c.Get("u3"); len(gone) != 1 || gone[0].UID != "u3" || !o.Fresh() {
+		t.Errorf("gone are %v", gone)
 	}
 }

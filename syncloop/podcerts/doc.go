@@ -93,6 +93,7 @@ type record struct {
 	request *request // in flight
 	bundle  *bundle  // in use; nil: none yet
 	refused error    // permanently
+	refusal string   // denied or failed, if it is refused
 	// fault is the error of the last attempt; again is when the next one is due, wait is the
 	// current back-off.
 	fault error
@@ -170,6 +171,35 @@ func projectionOf(p *v1.Pod, volume string, source int) *v1.PodCertificateProjec
 		}
 	}
 	return nil
+}
+
+// State is the state of a projection, in the kubelet's words.
+type State struct{ Signer, State string }
+
+// States counts the projections by state.
+func (m *Manager) States(now time.Time) map[State]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[State]int{}
+	for _, r := range m.records {
+		out[State{r.source.SignerName, r.state(now)}]++
+	}
+	return out
+}
+
+// state is the state of a record. The caller holds Manager.mu.
+func (r *record) state(now time.Time) string {
+	switch b := r.bundle; {
+	case r.refused != nil:
+		return r.refusal
+	case b == nil:
+		return "not_yet_issued"
+	case now.After(b.ends):
+		return "expired"
+	case now.After(b.renew.Add(overdue)):
+		return "overdue_for_refresh"
+	}
+	return "fresh"
 }
 
 // Forget drops the pod's keys and certificates.

@@ -156,6 +156,21 @@ func (w *world) want(err error, text string) {
 	}
 }
 
+// wantStates compares the states of the projections, of which there is one.
+func (w *world) wantStates(want ...string) {
+	w.t.Helper()
+	var got []string
+	for s, n := range w.m.States(time.Now()) {
+		got = append(got, s.Signer+" "+s.State)
+		if n != 1 {
+			w.t.Errorf("%d projections are %s", n, s.State)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.t.Error(diff)
+	}
+}
+
 func TestIssueAndRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t)
@@ -250,6 +265,7 @@ func TestRefusedForGood(t *testing.T) {
 				if w.requests() != 1 {
 					t.Errorf("%d requests", w.requests())
 				}
+				w.wantStates("example.com/s " + want)
 				if diff := cmp.Diff([]string{kind + ` PodCertificateRequest shop/req-1: ` + want + `: reason="NotYou", message="not this pod"`}, w.said()); diff != "" {
 					t.Error(diff)
 				}
@@ -272,12 +288,13 @@ func TestLateRenewal(t *testing.T) {
 		w.mu.Unlock()
 		for _, c := range []struct {
 			until time.Duration
+			state string
 			want  []string
 		}{
-			{12*time.Hour + 9*time.Minute, nil},
-			{12*time.Hour + 17*time.Minute, []string{"CertificateOverdueForRefresh PodCertificate refresh overdue"}},
-			{23 * time.Hour, []string{"CertificateOverdueForRefresh PodCertificate refresh overdue"}},
-			{25 * time.Hour, []string{"CertificateOverdueForRefresh PodCertificate refresh overdue", "CertificateExpired PodCertificate expired"}},
+			{12*time.Hour + 9*time.Minute, "fresh", nil},
+			{12*time.Hour + 17*time.Minute, "overdue_for_refresh", []string{"CertificateOverdueForRefresh PodCertificate refresh overdue"}},
+			{23 * time.Hour, "overdue_for_refresh", []string{"CertificateOverdueForRefresh PodCertificate refresh overdue"}},
+			{25 * time.Hour, "expired", []string{"CertificateOverdueForRefresh PodCertificate refresh overdue", "CertificateExpired PodCertificate expired"}},
 		} {
 			time.Sleep(time.Until(beginning.Add(c.until)))
 			synctest.Wait()
@@ -287,6 +304,7 @@ func TestLateRenewal(t *testing.T) {
 			if now, err := w.bundle(p); err != nil || now != first {
 				t.Errorf("after %v: %v", c.until, err)
 			}
+			w.wantStates("example.com/s " + c.state)
 		}
 		if w.requests() != 2 {
 			t.Errorf("%d requests", w.requests())

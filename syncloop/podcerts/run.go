@@ -149,6 +149,7 @@ func (m *Manager) look(k key, r *record, now time.Time) {
 			if c.Type == certificatesv1.PodCertificateRequestConditionTypeFailed {
 				what = "failed"
 			}
+			r.refusal = what
 			r.refused = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", what, c.Reason, c.Message)
 			m.cfg.Event(r.pod, c.Type, fmt.Sprintf("PodCertificateRequest %s/%s: %s: reason=%q, message=%q", found.Namespace, found.Name, what, c.Reason, c.Message))
 		case certificatesv1.PodCertificateRequestConditionTypeIssued:

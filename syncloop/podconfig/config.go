@@ -40,6 +40,10 @@ type Change struct {
 
 // PodConfig merges sources. Its methods are safe for concurrent use.
 type PodConfig struct {
+	// View returns what the node sees of a pod; it does not change its argument. nil: the node sees all
+	// of it. It is set before the first pod.
+	View func(*v1.Pod) *v1.Pod
+
 	mu        sync.Mutex
 	sources   map[string]*source
 	withheld  map[string]bool      // manifests whose pod is unknown, see Withhold
@@ -148,6 +152,7 @@ func (c *PodConfig) Set(source string, p *v1.Pod) {
 }
 
 func (c *PodConfig) set(name string, p *v1.Pod) {
+	p = c.view(p)
 	s := c.sources[name]
 	old, known := s.pods[p.UID]
 	if !known {
@@ -170,8 +175,15 @@ func (c *PodConfig) Last(name string, p *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, known := c.sources[name].pods[p.UID]; known {
-		c.sources[name].pods[p.UID] = claimless(p)
+		c.sources[name].pods[p.UID] = c.view(claimless(p))
 	}
+}
+
+func (c *PodConfig) view(p *v1.Pod) *v1.Pod {
+	if c.View == nil {
+		return p
+	}
+	return c.View(p)
 }
 
 // Drop records that the source no longer has the pod of this name, whatever its UID.

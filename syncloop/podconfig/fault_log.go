@@ -45,7 +45,8 @@ func newFaultLog(event func(reason, message string)) faultLog {
 	return faultLog{event: event, mu: &sync.Mutex{}, last: map[string]*report{}}
 }
 
-func (t faultLog) fault(ctx context.Context, about, reason, message string) {
+// fault handles a fault, and returns whether it was reported.
+func (t faultLog) fault(ctx context.Context, about, reason, message string) bool {
 	t.mu.Lock()
 	now := time.Now()
 	last := t.last[about]
@@ -59,10 +60,11 @@ func (t faultLog) fault(ctx context.Context, about, reason, message string) {
 	}
 	t.mu.Unlock()
 	if !report {
-		return
+		return false
 	}
 	klog.FromContext(ctx).Error(nil, "Failed to read static pods", "from", about, "reason", reason, "message", message)
 	t.event(reason, message)
+	return true
 }
 
 func (t faultLog) well(ctx context.Context, about string) {

@@ -39,6 +39,9 @@ type FileConfig struct {
 	Changed <-chan struct{}
 	// Event reports on the node that a manifest cannot be used.
 	Event func(reason, message string)
+	// PodEvent records a Warning on a pod that is not used because another manifest has one of its name;
+	// nil: none is recorded.
+	PodEvent func(p *v1.Pod, reason, message string)
 }
 
 // File is the file source: static pods from manifests on the host.
@@ -55,6 +58,7 @@ type reading struct {
 	since time.Time     // when info was first seen, by this process's clock
 	at    time.Time     // when it was read, by this process's clock
 	pod   *v1.Pod       // from the newest usable version; nil if there was none
+	sound bool          // the newest version is usable, and has no warnings
 }
 
 // settled is how long a file must have looked the same before it is no longer re-read: file times
@@ -197,10 +201,8 @@ func (f *File) manifest(ctx context.Context, r *reading) error {
 	}
 	if len(warnings) > 0 {
 		f.faults.fault(ctx, name, "StaticPodWarning", fmt.Sprintf("Static pod manifest %s: %s", name, strings.Join(warnings, "; ")))
-	} else {
-		f.faults.well(ctx, name)
 	}
-	r.pod = pods[0]
+	r.pod, r.sound = pods[0], len(warnings) == 0
 	if r.pod.Annotations[pod.AnnotationSeen] == "" {
 		r.pod.Annotations[pod.AnnotationSeen] = r.at.UTC().Format(time.RFC3339Nano)
 	}
@@ -254,11 +256,19 @@ func (f *File) distinct(ctx context.Context, files []host.FileInfo) []*v1.Pod {
 		}
 		of := nameOf(r.pod)
 		if other, taken := from[of]; taken {
-			f.faults.fault(ctx, other, "InvalidStaticPod", fmt.Sprintf("Static pod manifest %s is not used: %s has the same pod %s/%s", other, info.Name, of.namespace, of.name))
+			told := f.faults.fault(ctx, other, "InvalidStaticPod", fmt.Sprintf("Static pod manifest %s is not used: %s has the same pod %s/%s", other, info.Name, of.namespace, of.name))
+			if p := f.read[other].pod; told && f.cfg.PodEvent != nil {
+				f.cfg.PodEvent(p, "FailedValidation", fmt.Sprintf("the pod of static pod manifest %s is not used: %s has a pod of the same name", other, info.Name))
+			}
 			pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return nameOf(p) == of })
 		}
 		from[of] = info.Name
 		pods = append(pods, r.pod)
+	}
+	for _, name := range from {
+		if f.read[name].sound {
+			f.faults.well(ctx, name)
+		}
 	}
 	return pods
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/host"
 )
@@ -191,6 +192,31 @@ func TestFileSource(t *testing.T) {
 		clear(d.files)
 		look(&d.mu)
 		want("all removed", "", 5)
+	})
+}
+
+// TestEventOfADuplicate: the pod that another manifest's replaces has a kubelet's event, once.
+func TestEventOfADuplicate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, c := newDisk(), New(SourceAPI, SourceFile)
+		d.put("/m/a.yaml", manifestOf("web", "one"))
+		d.put("/m/b.yaml", manifestOf("web", "two"))
+		var got []string
+		f := NewFile(c, FileConfig{Files: d, Path: "/m", NodeName: "n", Period: time.Second, Event: func(string, string) {},
+			PodEvent: func(p *v1.Pod, reason, message string) {
+				if want := "the pod of static pod manifest /m/a.yaml is not used: /m/b.yaml has a pod of the same name"; message != want {
+					t.Errorf("%q, want %q", message, want)
+				}
+				got = append(got, reason+" "+p.Spec.Containers[0].Image)
+			}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := f.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if len(got) != 1 || got[0] != "FailedValidation one" {
+			t.Errorf("events %q", got)
+		}
 	})
 }
 

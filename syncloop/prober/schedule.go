@@ -146,7 +146,11 @@ func (m *Manager) finish(ctx context.Context, p *probe, o outcome, took time.Dur
 			m.changed = append(m.changed, t.pod.UID)
 		}
 		m.kick.Send()
-		klog.FromContext(ctx).V(1).Info("Observed another probe result", "pod", klog.KObj(t.pod), "uid", t.pod.UID, "container", t.container.Name,
+		level := 3 // the pod's readiness, or a restart, says the same
+		if p.tally.Verdict == pod.VerdictFailure {
+			level = 2
+		}
+		klog.FromContext(ctx).V(level).Info("Observed another probe result", "pod", klog.KObj(t.pod), "uid", t.pod.UID, "container", t.container.Name,
 			"probe", p.kind.String(), "verdict", p.tally.Verdict.String(), "output", o.message)
 	}
 	if p.kind == Startup && p.tally.Verdict == pod.VerdictSuccess {

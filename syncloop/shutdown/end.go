@@ -28,7 +28,9 @@ func (m *Manager) start(ctx context.Context, held bool) *ending {
 	go func() {
 		defer budget.From(ctx).Recover("stop the pods before the shutdown")
 		defer close(e.ended)
+		m.cfg.Began(time.Now())
 		m.endAll(ctx)
+		m.cfg.Ended(time.Now())
 	}()
 	return e
 }

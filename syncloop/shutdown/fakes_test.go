@@ -46,6 +46,8 @@ type world struct {
 	takes    map[types.UID]time.Duration // how long a pod takes to end; its grace period by default
 	overAt   map[types.UID]time.Time
 	revivals int
+	// phases are when the manager began to end the pods, and when it had ended, since the beginning.
+	phases []string
 }
 
 func newWorld(t *testing.T) *world {
@@ -130,9 +132,16 @@ func (w *world) manager(periods ...order.Period) *Manager {
 			w.note("event %s: %s", reason, message)
 		},
 		Changed: func(going bool) { w.mu.Lock(); defer w.mu.Unlock(); w.note("going %v", going) },
+		Began:   func(at time.Time) { w.phase("began", at) }, Ended: func(at time.Time) { w.phase("ended", at) },
 	})
 	testutil.Must(w, err)
 	return m
+}
+
+func (w *world) phase(name string, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.phases = append(w.phases, fmt.Sprint(name, " ", at.Sub(w.began)))
 }
 
 // run runs a manager; stop ends it like the end of our process.

@@ -88,6 +88,9 @@ type Config struct {
 	// Event records an event on the node. Changed shows on the node whether the host goes down.
 	Event   func(kind, reason, message string)
 	Changed func(going bool)
+	// Began and Ended are called when the manager begins to end the pods, and when it has ended; nil:
+	// no one needs them.
+	Began, Ended func(at time.Time)
 }
 
 // Manager watches one host.
@@ -107,6 +110,12 @@ func New(c Config) (*Manager, error) {
 		return nil, errors.New("shutdown: Open, Absent, BootID, Pods, Event and Changed are required")
 	case len(c.Periods) == 0:
 		return nil, errors.New("shutdown: at least one period is required")
+	}
+	if c.Began == nil {
+		c.Began = func(time.Time) {}
+	}
+	if c.Ended == nil {
+		c.Ended = func(time.Time) {}
 	}
 	return &Manager{cfg: c}, nil
 }

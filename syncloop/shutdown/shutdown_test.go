@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +46,11 @@ func TestShutdown(t *testing.T) {
 		w.wants("1h0m7s end system 10s", "1h0m8s released")
 		sleep(time.Minute)
 		w.wants()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if want := []string{"began 1h0m0s", "ended 1h0m8s"}; !slices.Equal(w.phases, want) {
+			t.Errorf("phases %q, want %q", w.phases, want)
+		}
 	})
 }
 

@@ -200,6 +200,10 @@ func (g *generator) present(c *v1.Container, n *pod.Container, old *v1.Container
 			UID: n.User.UID, GID: n.User.GID, SupplementalGroups: slices.Clone(n.User.SupplementalGroups),
 		}}
 	}
+	if g.in.StopSignals && n.StopSignal != "" {
+		signal := v1.Signal(n.StopSignal)
+		s.StopSignal = &signal
+	}
 	if old != nil {
 		if old.VolumeMounts != nil {
 			s.VolumeMounts = old.VolumeMounts // immutable once reported

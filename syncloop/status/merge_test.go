@@ -125,8 +125,16 @@ func TestDetailsOfAContainer(t *testing.T) {
 		Resources:    v1.ResourceRequirements{Requests: quantities("1", "")},
 		VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true, RecursiveReadOnly: &mode}}}}
 	s.in.Observed.Containers = []pod.Container{{ID: "id", Name: "c", State: pod.StateExited, ExitCode: 2, ImageRef: "ref",
-		Message: strings.Repeat("x", 20<<10), User: &pod.User{UID: 5, GID: 6}}}
+		Message: strings.Repeat("x", 20<<10), User: &pod.User{UID: 5, GID: 6}, StopSignal: "SIGQUIT"}}
 	c := Generate(s.in).ContainerStatuses[0]
+	if c.StopSignal != nil {
+		t.Errorf("a node without stop signals shows %s", *c.StopSignal)
+	}
+	s.in.StopSignals = true
+	if with := Generate(s.in).ContainerStatuses[0]; with.StopSignal == nil || *with.StopSignal != v1.SIGQUIT {
+		t.Errorf("the stop signal is %v", with.StopSignal)
+	}
+	s.in.StopSignals = false
 	on := v1.RecursiveReadOnlyEnabled
 	if d := cmp.Diff([]v1.VolumeMountStatus{{Name: "v", MountPath: "/v", ReadOnly: true, RecursiveReadOnly: &on}}, c.VolumeMounts); d != "" {
 		t.Error(d)

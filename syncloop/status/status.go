@@ -49,6 +49,8 @@ type Input struct {
 	RuntimeName string
 	// RecursiveReadOnly says that the pod's runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
+	// StopSignals says that the node shows the stop signals of containers.
+	StopSignals bool
 	// Resize are the conditions of resizes, with their times. Pod carries its allocated resources.
 	Resize []v1.PodCondition
 	// Actuated is the allocation that the pod's cgroup was last sized for; nil if that is unknown

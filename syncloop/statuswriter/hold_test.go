@@ -1,6 +1,7 @@
 package statuswriter
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -124,6 +125,38 @@ func TestWordsOfWaitingAreHeld(t *testing.T) {
 		w.Set(p, waiting("ErrImagePull", "no such image"))
 		if got := told(); got != "ErrImagePull no such image" {
 			t.Errorf("%q is reported still", got)
+		}
+	})
+}
+
+// Each accepted status is counted once, with the time since its first change: of a minor change that
+// was held, and of one that failed at first. What others change, or what changes nothing, is not.
+func TestSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		var took []time.Duration
+		w, p := start(t, a, func(c *Config) { c.Synced = func(d time.Duration) { took = append(took, d) } })
+		w.Set(p, running(v1.ConditionTrue))
+		synctest.Wait()
+		w.Set(p, running(v1.ConditionTrue))
+		minor := running(v1.ConditionTrue)
+		minor.Conditions = append(minor.Conditions, v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionTrue})
+		w.Set(p, minor)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		a.mu.Lock()
+		a.fail = func(string) error { return errors.New("away") }
+		a.mu.Unlock()
+		w.Set(p, running(v1.ConditionFalse))
+		time.Sleep(5 * time.Second)
+		w.Set(p, running(v1.ConditionUnknown))
+		a.mu.Lock()
+		a.fail = nil
+		a.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(took) != 3 || took[0] != 0 || took[1] != holdTime || took[2] < 5*time.Second || took[2] > 20*time.Second {
+			t.Errorf("synced after %v", took)
 		}
 	})
 }

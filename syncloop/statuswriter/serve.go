@@ -188,7 +188,12 @@ func (w *Writer) patch(ctx context.Context, e *entry, ref pod.Ref, o *object, kn
 	default:
 		o.learn(p)
 	}
-	o.sent = max(o.sent, version)
+	if version > o.sent && !e.changed.IsZero() {
+		w.cfg.Synced(time.Since(e.changed))
+	}
+	if o.sent = max(o.sent, version); o.sent == e.version {
+		e.changed = time.Time{}
+	}
 	return nil
 }
 

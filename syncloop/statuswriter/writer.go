@@ -36,6 +36,9 @@ type Config struct {
 	MinBackoff, MaxBackoff time.Duration
 	// Changed is called by a worker when Accepted of a pod becomes true. It may be nil.
 	Changed func(pod.Ref)
+	// Synced is called for each accepted status, with the time since its first change that the API
+	// server did not have. It must not block. It may be nil.
+	Synced func(time.Duration)
 	// Silent reports whether another process now writes the statuses. Until it returns false, the
 	// writer writes nothing and counts nothing as written; it calls Silent again every silentPause. Nil: never.
 	Silent func() bool
@@ -51,6 +54,9 @@ func (c *Config) validate() error {
 	c.MinBackoff, c.MaxBackoff = cmp.Or(c.MinBackoff, 200*time.Millisecond), cmp.Or(c.MaxBackoff, 10*time.Second)
 	if c.Changed == nil {
 		c.Changed = func(pod.Ref) {}
+	}
+	if c.Synced == nil {
+		c.Synced = func(time.Duration) {}
 	}
 	if c.Silent == nil {
 		c.Silent = func() bool { return false }
@@ -106,6 +112,7 @@ type entry struct {
 
 	wanted  *v1.PodStatus // nil until Set
 	version uint64        // of wanted; incremented by each Set that changes it
+	changed time.Time     // since when the API server lacks a change of wanted; zero: it has them all
 	object  *object
 
 	notified  bool   // Changed was called for the current acceptance
@@ -168,6 +175,9 @@ func (w *Writer) Set(p *v1.Pod, st v1.PodStatus) {
 	if e.wanted == nil || !equality.Semantic.DeepEqual(*e.wanted, st) {
 		e.wanted = st.DeepCopy()
 		e.version++
+		if e.changed.IsZero() {
+			e.changed = time.Now()
+		}
 		e.notified = false // Accepted is false until the new status is accepted
 	}
 	if e.object.sent != e.version || w.differs(e) {

@@ -77,7 +77,13 @@ func (m *Manager) setUpClaim(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *v
 	case source.NFS != nil && !block:
 		return m.setUpNFS(ctx, p, pv.Name, source.NFS, pv.Spec.MountOptions, readOnly, vs, at)
 	case source.Local != nil && block:
-		return m.setUpDevice(ctx, source.Local.Path, readOnly, vs)
+		if err := m.setUpDevice(ctx, source.Local.Path, readOnly, vs); err != nil {
+			return &mapError{err}
+		}
+		if !has || vs.failed { // else an earlier process has recorded it
+			m.mapped(p, pv.Name, source.Local.Path)
+		}
+		return nil
 	case source.Local != nil:
 		return m.setUpLocal(ctx, p, pv, readOnly, vs, at)
 	case source.CSI != nil:
@@ -190,14 +196,20 @@ func (m *Manager) setUpLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVo
 	real, info, err := m.follow(ctx, source)
 	switch {
 	case err == nil && isBlockDevice(info):
+		// Look before the mount: of two pods that begin together, at least one must set the group.
+		shared, err := m.shared(ctx, p, pv)
+		if err != nil {
+			return err
+		}
 		if !at.mounted[dir] {
 			if err := m.mountDevice(ctx, real, dir, pv, readOnly); err != nil {
 				return err
 			}
+			vs.first = !shared
 		}
-		// The group can only be set after the mount. An earlier process may not have finished that,
+		// The group can only be set after the mount. An earlier attempt may not have finished that,
 		// so do it again.
-		if err := m.giveGroup(ctx, p, dir, readOnly); err != nil {
+		if err := m.giveGroup(ctx, p, pv, dir, readOnly, shared && !vs.first, at.mounted[dir]); err != nil {
 			return err
 		}
 		vs.ready = true
@@ -218,7 +230,11 @@ func (m *Manager) setUpLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVo
 	}
 	// Set the group first: an existing mount then means that the volume is complete, also to a
 	// later process.
-	if err := m.giveGroup(ctx, p, source, readOnly); err != nil {
+	shared, err := m.shared(ctx, p, pv)
+	if err != nil {
+		return err
+	}
+	if err := m.giveGroup(ctx, p, pv, source, readOnly, shared, false); err != nil {
 		return err
 	}
 	if err := m.cfg.Host.Mount(ctx, mount); err != nil {
@@ -228,21 +244,50 @@ func (m *Manager) setUpLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVo
 	return nil
 }
 
-// giveGroup gives the content of a directory to the pod's group, unless groupHolds.
-func (m *Manager) giveGroup(ctx context.Context, p *v1.Pod, dir string, readOnly bool) error {
+// giveGroup gives the content of a local volume, at dir, to the pod's group, unless groupHolds. Like
+// a kubelet, it leaves the group alone if another pod has had the volume before (shared), and records
+// that the two disagree. again means that an earlier attempt has mounted it.
+func (m *Manager) giveGroup(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, dir string, readOnly, shared, again bool) error {
 	gid := fsGroup(p)
-	if gid == nil || readOnly {
+	if gid == nil || readOnly && !shared {
 		return nil
 	}
 	_, root, err := m.follow(ctx, dir)
 	if err != nil {
 		return fmt.Errorf("look for %s: %w", dir, err)
 	}
-	if groupHolds(p, root, *gid) {
+	switch {
+	case shared && root.GID != *gid:
+		if !again {
+			m.event(p, v1.EventTypeWarning, "AlreadyMountedVolume",
+				fmt.Sprintf("fsGroup %d is not applied to the volume %s: another pod has mounted it, and its group is %d", *gid, pv.Name, root.GID))
+		}
+		return nil
+	case shared && !again, readOnly, groupHolds(p, root, *gid):
 		return nil
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.reportSlowGroup(ctx, p, dir)
 	if err := m.cfg.Host.ChownGroup(ctx, dir, *gid, false); err != nil {
 		return fmt.Errorf("give %s to group %d: %w", dir, *gid, err)
 	}
 	return nil
+}
+
+// shared reports whether another pod of this node has mounted the local volume. That does not matter to
+// a pod without a group, for which it does not look.
+func (m *Manager) shared(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume) (bool, error) {
+	if fsGroup(p) == nil {
+		return false, nil
+	}
+	pods := path.Dir(m.podDir(p.UID))
+	list, err := m.cfg.Host.ListMounts(ctx, pods)
+	if err != nil {
+		return false, fmt.Errorf("list the mounts of volume %s: %w", pv.Name, err)
+	}
+	own := m.volumeDir(p.UID, pluginLocal, pv.Name)
+	return slices.ContainsFunc(list, func(other host.Mount) bool {
+		return other.Target != own && strings.HasPrefix(other.Target, pods+"/") && strings.HasSuffix(other.Target, "/volumes/"+pluginLocal+"/"+pv.Name)
+	}), nil
 }

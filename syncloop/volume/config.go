@@ -10,6 +10,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/host"
@@ -75,6 +76,9 @@ type Config struct {
 	// Allocatable returns the node's allocatable resources. They stand in for limits in downward
 	// API fields; the memory is the size of a memory-backed volume without a smaller limit.
 	Allocatable func() v1.ResourceList
+	// Event records an event on a pod or on a persistent volume; it must not block. Nil: none is
+	// recorded.
+	Event func(about runtime.Object, kind, reason, message string)
 	// Observe gets the plugin, the name and the outcome of each operation on a volume; it must not
 	// block. Nil: nothing observes them.
 	Observe func(plugin, operation string, took time.Duration, err error)
@@ -143,6 +147,8 @@ type volumeState struct {
 	mount  Mount
 	plugin string // PluginName, set by Prepare
 	ready  bool
+	failed bool // the last attempt of this process to set it up
+	first  bool // no other pod had mounted its device when this process did for this pod
 	bound  bool // mount.HostPath is a mount point; a reboot of the host unmounts it
 	// hash is of the content that this process wrote last; written is set if there is one.
 	hash    [32]byte

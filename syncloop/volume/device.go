@@ -79,7 +79,9 @@ func (m *Manager) mountDevice(ctx context.Context, device, dir string, pv *v1.Pe
 		err = m.cfg.Host.Mount(ctx, mount)
 	}
 	if err != nil && has != "" && has != want {
-		return fmt.Errorf("mount %s as %s, and what is on it is %s: %w", device, want, has, err)
+		err = fmt.Errorf("mount %s as %s, and what is on it is %s: %w", device, want, has, err)
+		m.mismatched(pv, err)
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("mount %s as %s: %w", device, want, err)

@@ -99,7 +99,7 @@ func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) er
 	}
 	made, err := m.cfg.Host.Make(ctx, things...)
 	if err != nil {
-		return fmt.Errorf("make the directories of pod %s/%s: %w", p.Namespace, p.Name, err)
+		return &DirsError{Pod: p.Namespace + "/" + p.Name, Err: err}
 	}
 	if !ps.made {
 		ps.made, ps.fresh = true, made[1]

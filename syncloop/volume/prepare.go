@@ -57,6 +57,7 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) (map[string]Mount, err
 			}()
 			known, began := vs.ready, time.Now()
 			err = m.setUp(ctx, p, v, vs, setUpState{mounted: mounted, fresh: ps.fresh})
+			vs.failed = err != nil
 			if vs.plugin = PluginName(v); !known {
 				m.observe(vs.plugin, opMount, began, err)
 			}

@@ -120,7 +120,12 @@ func (p *provider) inTurn(ctx context.Context, q question) (*credentialapi.Crede
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	return p.run(ctx, q)
+	began := time.Now()
+	response, err := p.run(ctx, q)
+	if !errors.Is(err, context.Canceled) { // no caller waits for it any more
+		p.ran(p.Config.Name, time.Since(began), err)
+	}
+	return response, err
 }
 
 // take caches an answer for as long as it says. The caller holds mu.

@@ -40,8 +40,8 @@ var configCodecs = func() serializer.CodecFactory {
 
 // Load reads a CredentialProviderConfig: a file, or all *.json, *.yaml and *.yml of a directory in
 // the order of their names. The error lists every mistake in the configuration, and every program
-// that is missing in binDir.
-func Load(path, binDir string) ([]Program, error) {
+// that is missing in binDir. tokens says whether providers may get tokens of service accounts.
+func Load(path, binDir string, tokens bool) ([]Program, error) {
 	if info, err := os.Stat(binDir); err != nil {
 		return nil, fmt.Errorf("imageCredentialProviderBinDir: %w", err)
 	} else if !info.IsDir() {
@@ -51,7 +51,7 @@ func Load(path, binDir string) ([]Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("imageCredentialProviderConfig: %w", err)
 	}
-	errs := validate(all)
+	errs := validate(all, tokens)
 	programs := make([]Program, 0, len(all))
 	for i, c := range all {
 		if plainName(c.Name) != "" {
@@ -144,7 +144,7 @@ func parse(data []byte) (*kubeletconfig.CredentialProviderConfig, error) {
 // versions of the protocol that programs may use.
 var versions = []string{credentialapi.GroupName + "/v1", credentialapi.GroupName + "/v1alpha1", credentialapi.GroupName + "/v1beta1"}
 
-func validate(all []kubeletconfig.CredentialProvider) field.ErrorList {
+func validate(all []kubeletconfig.CredentialProvider, tokens bool) field.ErrorList {
 	var errs field.ErrorList
 	if len(all) == 0 {
 		errs = append(errs, field.Required(field.NewPath("providers"), "there is no provider in it"))
@@ -181,6 +181,9 @@ func validate(all []kubeletconfig.CredentialProvider) field.ErrorList {
 		}
 		if c.TokenAttributes != nil {
 			errs = append(errs, validateTokens(at, &c)...)
+			if !tokens {
+				errs = append(errs, field.Forbidden(at.Child("tokenAttributes"), "the feature gate KubeletServiceAccountTokenForCredentialProviders is off"))
+			}
 		}
 	}
 	return errs

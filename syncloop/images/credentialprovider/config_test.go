@@ -30,9 +30,11 @@ func place(t *testing.T, files map[string]string) string {
 
 const plain = "{name: one, apiVersion: credentialprovider.kubelet.k8s.io/v1, matchImages: [r.example], defaultCacheDuration: 1m"
 
+// withTokens is plain with tokens of service accounts.
+const withTokens = plain + ", tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true"
+
 // Every possible mistake in a configuration, with its messages.
 func TestMistakes(t *testing.T) {
-	const tokens = plain + ", tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true"
 	for name, c := range map[string]struct {
 		text string
 		want []string // nil: none
@@ -41,11 +43,11 @@ func TestMistakes(t *testing.T) {
 		"older":       {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: CredentialProviderConfig\nproviders: [" + plain + "}]", nil},
 		"oldest":      {"apiVersion: kubelet.config.k8s.io/v1alpha1\nkind: CredentialProviderConfig\nproviders: [" + plain + "}]", nil},
 		"all":         {head + "providers: [" + plain + ", args: [a], env: [{name: A, value: b}]}]", nil},
-		"tokens":      {head + "providers: [" + tokens + ", requiredServiceAccountAnnotationKeys: [x.example/A, b], optionalServiceAccountAnnotationKeys: [B]}}]", nil},
+		"tokens":      {head + "providers: [" + withTokens + ", requiredServiceAccountAnnotationKeys: [x.example/A, b], optionalServiceAccountAnnotationKeys: [B]}}]", nil},
 		"other kind":  {"apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n", []string{"not a CredentialProviderConfig of kubelet.config.k8s.io/v1"}},
 		"other group": {"apiVersion: v1\nkind: CredentialProviderConfig\n", []string{"not a CredentialProviderConfig of kubelet.config.k8s.io/v1"}},
 		"unknown":     {head + "providers: [" + plain + ", arguments: []}]", []string{`unknown field "providers[0].arguments"`}},
-		"older has no tokens": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: CredentialProviderConfig\nproviders: [" + tokens + "}}]",
+		"older has no tokens": {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: CredentialProviderConfig\nproviders: [" + withTokens + "}}]",
 			[]string{`provider "one" has tokenAttributes, which kubelet.config.k8s.io/v1 has and kubelet.config.k8s.io/v1beta1 has not`}},
 		"not YAML": {"{", []string{"not a CredentialProviderConfig"}},
 		"none":     {head + "providers: []", []string{"providers: Required value: there is no provider in it"}},
@@ -63,9 +65,9 @@ func TestMistakes(t *testing.T) {
 			`providers[0].defaultCacheDuration: Invalid value: "-1s": at least 0s`}},
 		"tokens without anything": {head + "providers: [" + plain + ", tokenAttributes: {}}]", []string{
 			"tokenAttributes.serviceAccountTokenAudience: Required value", "tokenAttributes.requireServiceAccount: Required value", "tokenAttributes.cacheType: Required value"}},
-		"tokens of an older protocol": {head + "providers: [" + strings.Replace(tokens, "k8s.io/v1", "k8s.io/v1beta1", 1) + "}}]", []string{
+		"tokens of an older protocol": {head + "providers: [" + strings.Replace(withTokens, "k8s.io/v1", "k8s.io/v1beta1", 1) + "}}]", []string{
 			"providers[0].tokenAttributes: Forbidden: only credentialprovider.kubelet.k8s.io/v1 has tokens"}},
-		"tokens' values": {head + "providers: [" + strings.Replace(strings.Replace(tokens, "true", "false", 1), "cacheType: Token", "cacheType: Pod", 1) +
+		"tokens' values": {head + "providers: [" + strings.Replace(strings.Replace(withTokens, "true", "false", 1), "cacheType: Token", "cacheType: Pod", 1) +
 			", requiredServiceAccountAnnotationKeys: [a, 'b c', a], optionalServiceAccountAnnotationKeys: [d, a, d]}}]", []string{
 			"requiredServiceAccountAnnotationKeys: Forbidden: requireServiceAccount is false", `requiredServiceAccountAnnotationKeys[1]: Invalid value: "b c"`,
 			`requiredServiceAccountAnnotationKeys[2]: Duplicate value: "a"`, `optionalServiceAccountAnnotationKeys[2]: Duplicate value: "d"`,
@@ -73,7 +75,7 @@ func TestMistakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := place(t, map[string]string{"c.yaml": c.text, "bin/one": "", "bin/dir/x": ""})
-			programs, err := Load(dir+"/c.yaml", dir+"/bin")
+			programs, err := Load(dir+"/c.yaml", dir+"/bin", true)
 			if c.want == nil {
 				if err != nil || len(programs) != 1 || programs[0].Path != dir+"/bin/one" {
 					t.Fatalf("Load: %v, %v", programs, err)
@@ -106,7 +108,7 @@ func TestLoadOfDirectories(t *testing.T) {
 		"empty/x":   "",
 		"plain.txt": "",
 	})
-	programs, err := Load(dir+"/d", dir+"/bin")
+	programs, err := Load(dir+"/d", dir+"/bin", true)
 	var names []string
 	for _, p := range programs {
 		names = append(names, p.Config.Name)
@@ -121,8 +123,23 @@ func TestLoadOfDirectories(t *testing.T) {
 		{"d", "none", "imageCredentialProviderBinDir: stat"},
 		{"d", "plain.txt", "plain.txt is not a directory"},
 	} {
-		if _, err := Load(filepath.Join(dir, c.config), filepath.Join(dir, c.bin)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Load(filepath.Join(dir, c.config), filepath.Join(dir, c.bin), true); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s, %s: %v, want %q", c.config, c.bin, err, c.want)
 		}
+	}
+}
+
+// TestTokensOff: without the feature gate of tokens, a provider that needs them is refused, and others work.
+func TestTokensOff(t *testing.T) {
+	dir := place(t, map[string]string{"plain.yaml": head + "providers: [" + plain + "}]", "tokens.yaml": head + "providers: [" + withTokens + "}}]", "bin/one": ""})
+	if _, err := Load(dir+"/plain.yaml", dir+"/bin", false); err != nil {
+		t.Error(err)
+	}
+	_, err := Load(dir+"/tokens.yaml", dir+"/bin", false)
+	if want := "providers[0].tokenAttributes: Forbidden: the feature gate KubeletServiceAccountTokenForCredentialProviders is off"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if _, err := Load(dir+"/tokens.yaml", dir+"/bin", true); err != nil {
+		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type cluster struct {
 	err      error
 	forbids  int // number of requests to forbid from now on
 	asked    []string
+	counted  []string // runs of programs
 }
 
 func (c *cluster) forbidden() error {
@@ -62,6 +64,13 @@ func (c *cluster) AccountToken(_ context.Context, p *v1.Pod, uid types.UID, audi
 	defer c.mu.Unlock()
 	c.asked = append(c.asked, fmt.Sprintf("%s %s %s", p.Name, uid, audience))
 	return fmt.Sprintf("token-%s-%s-%d", p.Name, uid, c.age), c.err
+}
+
+// ran counts the runs of programs.
+func (c *cluster) ran(name string, took time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counted = append(c.counted, fmt.Sprint(name, " ", took, " ", err))
 }
 
 // script fakes a program.
@@ -113,7 +122,7 @@ func set(t *testing.T, c *cluster, all map[*script]kubeletconfig.CredentialProvi
 		}
 		programs = append(programs, Program{Config: config})
 	}
-	out, err := New(programs, c, c)
+	out, err := New(programs, c, c, c.ran)
 	testutil.Must(t, err)
 	for i, s := range order {
 		out.providers[i].run = s.run
@@ -222,7 +231,13 @@ func TestOrder(t *testing.T) {
 func TestOneRunForAllThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{took: 10 * time.Second, response: credentialapi.CredentialProviderResponse{CacheKeyType: "Image", CacheDuration: &metav1.Duration{}}}
-		all := set(t, &cluster{}, map[*script]kubeletconfig.CredentialProvider{s: {}}, s)
+		c := &cluster{}
+		all := set(t, c, map[*script]kubeletconfig.CredentialProvider{s: {Name: "acr"}}, s)
+		defer func() {
+			if want := []string{"acr 10s <nil>", "acr 10s <nil>", "acr 1m0s " + context.DeadlineExceeded.Error()}; !slices.Equal(c.counted, want) {
+				t.Errorf("counted %q, want %q", c.counted, want)
+			}
+		}()
 		got := make([]string, 5)
 		var wait sync.WaitGroup
 		first, leave := context.WithCancel(t.Context())

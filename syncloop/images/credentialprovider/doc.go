@@ -49,15 +49,19 @@ type Set struct {
 	tokens    Tokens
 }
 
-// New makes a Set of the programs that Load returned. It starts nothing.
-func New(programs []Program, accounts Accounts, tokens Tokens) (*Set, error) {
+// New makes a Set of the programs that Load returned. It starts nothing. ran is called after each run
+// of a program, with its name; it may be nil.
+func New(programs []Program, accounts Accounts, tokens Tokens, ran func(name string, took time.Duration, err error)) (*Set, error) {
 	if accounts == nil || tokens == nil {
 		return nil, errors.New("credentialprovider: accounts and tokens are required")
+	}
+	if ran == nil {
+		ran = func(string, time.Duration, error) {}
 	}
 	s := &Set{accounts: accounts, tokens: tokens}
 	share := make(chan struct{}, runsOfNode)
 	for _, p := range programs {
-		s.providers = append(s.providers, &provider{Program: p, run: p.run, share: share, cache: map[cacheKey]cached{}, flights: map[flightKey]*flight{}})
+		s.providers = append(s.providers, &provider{Program: p, run: p.run, ran: ran, share: share, cache: map[cacheKey]cached{}, flights: map[flightKey]*flight{}})
 	}
 	return s, nil
 }
@@ -176,6 +180,7 @@ type answer map[string]credentialapi.AuthConfig
 type provider struct {
 	Program
 	run func(ctx context.Context, q question) (*credentialapi.CredentialProviderResponse, error)
+	ran func(name string, took time.Duration, err error)
 	// share has a token for each run of this Set.
 	share chan struct{}
 
