@@ -40,6 +40,7 @@ func (h *loopHooks) TerminateRequested(namespace, name string, uid types.UID) {
 type apiPods struct{ *loopHooks }
 
 func (a apiPods) Pods() []*v1.Pod                 { return a.loop.Pods() }
+func (a apiPods) AllocatedPods() []*v1.Pod        { return a.loop.AllocatedPods() }
 func (a apiPods) Resolve(uid types.UID) types.UID { return a.loop.Resolve(uid) }
 func (a apiPods) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
 	return a.loop.RunningPods(ctx)
@@ -82,10 +83,12 @@ type streams struct {
 	*cri.Client
 	dial stream.Dial
 	idle time.Duration
+	// untranslated passes the newer WebSocket protocols to the runtime as they are.
+	untranslated bool
 }
 
 func (s streams) Proxy(w http.ResponseWriter, r *http.Request, url string, o api.StreamOptions) {
-	stream.Proxy(w, r, url, s.dial, stream.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Idle: s.idle})
+	stream.Proxy(w, r, url, s.dial, stream.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Idle: s.idle, Untranslated: s.untranslated})
 }
 
 // runTimeout bounds a command of the /run endpoint.

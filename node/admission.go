@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/features"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
@@ -14,8 +15,9 @@ func (n *Node) admissionNode(object *v1.Node) admit.Node {
 	s := n.seen.load()
 	return admit.Node{
 		Name: object.Name, Labels: object.Labels, Taints: object.Spec.Taints, Allocatable: object.Status.Allocatable,
-		OS: s.facts.OS, AppArmor: s.facts.AppArmor, StrictGroups: s.status.GetFeatures().GetSupplementalGroupsPolicy(), Sysctls: s.sysctls, Features: declaredFeatures,
-		Pressure: n.parts.eviction.Conditions(), GoingDown: n.parts.shutdown.Going(),
+		OS: s.facts.OS, AppArmor: s.facts.AppArmor, StrictGroups: s.status.GetFeatures().GetSupplementalGroupsPolicy(), Sysctls: s.sysctls, Features: n.features.Declared(),
+		NoPodResources: !n.features.Enabled(features.PodLevelResources),
+		Pressure:       n.parts.eviction.Conditions(), GoingDown: n.parts.shutdown.Going(),
 	}
 }
 
@@ -28,8 +30,8 @@ func (n *Node) reread(ctx context.Context) (admit.Node, error) {
 	return n.admissionNode(object), nil
 }
 
-// features returns the runtime's features beside its handlers; nil if it does not report any.
-func features(st *runtimeapi.StatusResponse) *v1.NodeFeatures {
+// runtimeFeatures returns the runtime's features beside its handlers; nil if it does not report any.
+func runtimeFeatures(st *runtimeapi.StatusResponse) *v1.NodeFeatures {
 	if st.GetFeatures() == nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/faultinject"
+	"github.com/bowline-k8s/bowline/features"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
@@ -42,7 +44,7 @@ type parts struct {
 	objects      *objects.Manager
 	tokens       *tokens.Manager
 	volumes      *volume.Manager
-	certificates *podcerts.Manager
+	certificates *podcerts.Manager // nil: pods have none
 	images       *images.Manager
 	prober       *prober.Manager
 	hooks        *lifecycle.Runner
@@ -67,7 +69,10 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 	n.events, n.recorder = newRecorder(n.name)
 	n.services, n.runtimeClasses = cluster.Shared.Services(), cluster.Shared.RuntimeClasses()
 	n.sources = podconfig.New(sourceNames(n.cfg)...)
-	n.parts.hooks = &lifecycle.Runner{Exec: n.runtime, Dial: n.host}
+	n.sources.View = podView(n.features)
+	n.parts.hooks = &lifecycle.Runner{Exec: n.runtime, Dial: n.host, Fallback: n.metrics.parts.HTTPSFallback, SleepCut: n.metrics.parts.SleepCut, Event: func(p *v1.Pod, kind, reason, message string) {
+		syncloop.Event(n.recorder, p, "", kind, reason, message)
+	}}
 	for _, build := range []func(context.Context) error{
 		n.buildObjects, n.buildVolumes, n.buildImages, n.buildProber, n.buildStatusWriter, n.buildPLEG, n.buildStats,
 		n.buildNode, n.buildLoop,
@@ -93,23 +98,31 @@ func (n *Node) buildObjects(context.Context) (err error) {
 	if n.parts.tokens, err = tokens.New(tokens.Config{Client: n.cluster.Client.CoreV1()}); err != nil {
 		return err
 	}
-	n.parts.certificates, err = n.podCertificates()
+	if n.features.Enabled(features.PodCertificateRequest) {
+		n.parts.certificates, err = n.podCertificates()
+	}
 	return err
 }
 
 func (n *Node) buildVolumes(context.Context) (err error) {
-	n.parts.volumes, err = volume.New(volume.Config{
-		Certificates: n.parts.certificates,
-		Host:         n.host, Objects: n.parts.objects, Tokens: n.parts.tokens, RootDir: n.seen.load().spec.RootDir,
+	cfg := volume.Config{
+		Host: n.host, Objects: n.parts.objects, Tokens: n.parts.tokens, RootDir: n.seen.load().spec.RootDir,
 		Claims: boundVolumes{n.cluster.Client.CoreV1(), n.name},
 		Allow: func(p *v1.Pod, volume string, pv *v1.PersistentVolume, has bool) error {
 			return n.loop.AllowVolume(p, volume, pv, has)
 		},
-		Trust:       trustBundles{n.cluster.Client.CertificatesV1()},
 		Allocatable: func() v1.ResourceList { return n.node.Allocatable() },
-		Observe:     n.metrics.stored,
+		Observe:     n.metrics.parts.Stored,
+		Event:       n.recorder.Event,
 		TmpfsNoSwap: func() bool { return volume.NoSwapSupported(n.seen.load().facts.KernelVersion) },
-	})
+	}
+	if n.parts.certificates != nil {
+		cfg.Certificates = n.parts.certificates
+	}
+	if n.features.Enabled(features.ClusterTrustBundleProjection) {
+		cfg.Trust = trustBundles{n.cluster.Client.CertificatesV1()}
+	}
+	n.parts.volumes, err = volume.New(cfg)
 	return err
 }
 
@@ -125,13 +138,20 @@ func (n *Node) buildImages(context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.parts.images, err = images.New(images.Config{
+	cfg := images.Config{
 		Providers: providers,
 		Runtime:   n.runtime, Events: imageEvents{podEvents{n.recorder}, n.pulled}, MaxParallel: parallel, Transport: cri.IsTransport,
 		PullQPS: int(*n.cfg.RegistryPullQPS), PullBurst: int(*n.cfg.RegistryBurst),
-		Files: n.host, RecordPath: images.RecordFile(n.seen.load().spec.RootDir),
-		Verify: images.Verification(n.cfg.ImagePullCredentialsVerificationPolicy), Allowed: n.cfg.PreloadedImagesVerificationAllowlist,
-	})
+		Ensured: func(policy v1.PullPolicy, present, pull *bool) {
+			n.metrics.parts.ImageEnsured(strings.ToLower(string(policy)), present, pull)
+		},
+		Checked: func(c images.Check) { n.metrics.parts.ImageChecked(string(c)) }, Pulled: n.metrics.parts.Pulled,
+	}
+	if n.features.Enabled(features.KubeletEnsureSecretPulledImages) { // otherwise every pod may use every image
+		cfg.Files, cfg.RecordPath = n.host, images.RecordFile(n.seen.load().spec.RootDir)
+		cfg.Verify, cfg.Allowed = images.Verification(n.cfg.ImagePullCredentialsVerificationPolicy), n.cfg.PreloadedImagesVerificationAllowlist
+	}
+	n.parts.images, err = images.New(cfg)
 	return err
 }
 
@@ -149,6 +169,7 @@ func (n *Node) buildStatusWriter(context.Context) (err error) {
 		// The API server may not echo an accepted status, so no watch event would wake the worker.
 		Changed: func(r pod.Ref) { n.loop.Wake(r.UID) },
 		Mirror:  n.sources.Object,
+		Synced:  n.metrics.parts.StatusSynced,
 	})
 	return err
 }
@@ -159,7 +180,8 @@ func (n *Node) buildPLEG(ctx context.Context) (err error) {
 		IsNotFound: cri.IsNotFound, IsTransport: cri.IsTransport, Hints: hints(n.runtime),
 		// Each GC sweep lists through the PLEG as well. A relist of its own is needed only if no
 		// sweep comes.
-		RelistWithEvents: gc.Period + 10*time.Second, Relisted: n.metrics.relisted,
+		RelistWithEvents: gc.Period + 10*time.Second, Relisted: n.metrics.parts.Relisted,
+		Looked: n.metrics.parts.PodRelisted, Dropped: n.metrics.parts.HintDropped,
 	})
 	return err
 }
@@ -195,6 +217,7 @@ func (n *Node) buildNode(ctx context.Context) error {
 		OnReconnect:    n.apiBack.Send,
 		Instance:       string(uuid.NewUUID()),
 		HoldsHost:      n.held.Held,
+		Started:        func(s provider.Startup) { n.started <- s }, // it has room for the only one
 	})
 	if err != nil {
 		return err
@@ -218,20 +241,31 @@ func (n *Node) observeNode(node *v1.Node) {
 
 // buildLoop creates the sync loop.
 func (n *Node) buildLoop(context.Context) (err error) {
-	n.loop, err = syncloop.New(syncloop.Config{
+	n.loop, err = syncloop.New(n.loopConfig())
+	return err
+}
+
+func (n *Node) loopConfig() syncloop.Config {
+	first, most := restartPeriods(n.cfg, n.features)
+	cfg := syncloop.Config{
 		Runtime: n.runtime, Host: n.host, PLEG: n.pleg, Sources: n.sources,
 		Volumes: n.parts.volumes, Objects: n.parts.objects, Tokens: n.parts.tokens, Images: n.parts.images,
-		Certificates: n.parts.certificates,
-		Prober:       n.parts.prober, Hooks: n.parts.hooks, Status: n.parts.status,
+		Prober: n.parts.prober, Hooks: n.parts.hooks, Status: n.parts.status,
 		Services: n.services, Recorder: n.recorder, ClusterDNS: clusterDNS(n.cfg.ClusterDNS, n.services),
 		Machine: func() spec.Machine { return n.seen.load().spec }, HostResolv: n.resolvConf(), NodeName: n.name, Allocatable: n.node.Allocatable,
 		RuntimeName: n.seen.load().version.GetRuntimeName(), ContainerLogsDir: gc.ContainerLogsDir,
-		Resync: n.cfg.SyncFrequency.Duration, MaxRestartPeriod: n.cfg.CrashLoopBackOff.MaxContainerRestartPeriod.Duration, RuntimeChanged: n.runtimeChanged,
+		Resync: n.cfg.SyncFrequency.Duration, FirstRestartPeriod: first, MaxRestartPeriod: most, RuntimeChanged: n.runtimeChanged,
 		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
 		Node: func() admit.Node { return n.admissionNode(n.node.Current()) }, Reread: n.reread,
-		UserNamespaces: n.userNamespaces, RecursiveReadOnly: n.recursiveReadOnly, Metrics: n.metrics.loop,
-	})
-	return err
+		UserNamespaces: n.userNamespaces, RecursiveReadOnly: n.recursiveReadOnly, Metrics: n.metrics.loop, Tracer: n.tracer,
+		IDsPerPod:         uint32(*n.cfg.UserNamespaces.IDsPerPod),
+		StopSignals:       n.features.Enabled(features.ContainerStopSignals),
+		FixedPodResources: !n.features.Enabled(features.InPlacePodLevelResourcesVerticalScaling),
+	}
+	if n.parts.certificates != nil {
+		cfg.Certificates = n.parts.certificates
+	}
+	return cfg
 }
 
 // buildSweeper creates the garbage collector of what pods left in the runtime and on the host.
@@ -244,7 +278,8 @@ func (n *Node) buildSweeper(context.Context) (err error) {
 		Period: faultinject.SweepPeriod(), MinAge: faultinject.SweepPeriod(),
 		// A shim that gets the order to exit while it still has remnants of an interrupted start does not
 		// exit; the reaper ends it.
-		AfterRemnants: n.shims.due.Send,
+		AfterRemnants: n.shims.due.Send, Event: n.node.RecordEvent,
+		Swept: n.metrics.parts.OrphansCleaned,
 	})
 	return err
 }

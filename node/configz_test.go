@@ -3,11 +3,14 @@ package node
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	logsapi "k8s.io/component-base/logs/api/v1"
+	tracingapi "k8s.io/component-base/tracing/api/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/bowline-k8s/bowline/config"
@@ -22,7 +25,10 @@ func TestConfigz(t *testing.T) {
 	cfg.EvictionHard = map[string]string{"memory.available": "100Mi"}
 	cfg.StaticPodURL, cfg.StaticPodURLHeader = "https://me:secret@example.com/pods", map[string][]string{"Authorization": {"secret"}}
 	cfg.Server.Port, cfg.PodLogsDirectory = 10250, "/var/log/pods"
-	shown, err := configz(cfg)
+	cfg.FeatureGates = map[string]bool{"ContainerCheckpoint": false}
+	logging := logsapi.NewLoggingConfiguration()
+	logging.Format, logging.Verbosity = "json", 2
+	shown, err := configz(cfg, logging, &tracingapi.TracingConfiguration{SamplingRatePerMillion: &percent})
 	testutil.Must(t, err)
 	data, err := json.Marshal(shown["kubeletconfig"])
 	testutil.Must(t, err)
@@ -32,7 +38,8 @@ func TestConfigz(t *testing.T) {
 	testutil.Must(t, d.Decode(&got))
 	if got.Kind != "KubeletConfiguration" || got.APIVersion != "kubelet.config.k8s.io/v1beta1" || got.MaxPods != 50 || !slices.Equal(got.ClusterDNS, cfg.ClusterDNS) ||
 		!*got.SeccompDefault || *got.ImageGCHighThresholdPercent != 85 || got.EvictionHard["memory.available"] != "100Mi" || got.Port != 10250 ||
-		got.PodLogsDir != "/var/log/pods" || got.ContainerRuntimeEndpoint != "unix:///run/containerd/containerd.sock" {
+		got.PodLogsDir != "/var/log/pods" || !maps.Equal(got.FeatureGates, cfg.FeatureGates) ||
+		got.Logging.Format != "json" || got.Logging.Verbosity != 2 || *got.Tracing.SamplingRatePerMillion != percent || got.ContainerRuntimeEndpoint != "unix:///run/containerd/containerd.sock" {
 		t.Errorf("shown: %s", data)
 	}
 	all, err := json.Marshal(shown)

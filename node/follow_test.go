@@ -23,13 +23,14 @@ type following struct {
 	info  provider.NodeInfo
 }
 
-func (f *following) call(what string)            { f.calls = append(f.calls, what) }
-func (f *following) SetInfo(m provider.NodeInfo) { f.call("info"); f.info = m }
-func (f *following) Resume()                     { f.call("resume") }
-func (f *following) Kick()                       { f.call("relist") }
-func (f *following) MachineChanged()             { f.call("wake") }
-func (f *following) drop()                       { f.call("drop") }
-func (f *following) retry()                      { f.call("retry") }
+func (f *following) call(what string)                { f.calls = append(f.calls, what) }
+func (f *following) SetInfo(m provider.NodeInfo)     { f.call("info"); f.info = m }
+func (f *following) Resume()                         { f.call("resume") }
+func (f *following) RecordEvent(_, reason, _ string) { f.call(reason) }
+func (f *following) Kick()                           { f.call("relist") }
+func (f *following) MachineChanged()                 { f.call("wake") }
+func (f *following) drop()                           { f.call("drop") }
+func (f *following) retry()                          { f.call("retry") }
 
 // followed is a node whose parts are recorded, and a snapshot of its host.
 func followed(t *testing.T) (*Node, *following, func(change func(*snapshot)) *snapshot) {
@@ -80,8 +81,21 @@ func TestClaimIsLostAndTakenAgain(t *testing.T) {
 	n, f, _ := followed(t)
 	n.lost()
 	n.reacquired()
-	if want := []string{"drop", "relist", "resume", "retry"}; !slices.Equal(f.calls, want) {
+	if want := []string{"drop", "LockLost", "LockReacquired", "relist", "resume", "retry"}; !slices.Equal(f.calls, want) {
 		t.Errorf("the parts got %q, want %q", f.calls, want)
+	}
+	// A lock that is lost with a link all the time has few events, and each loss has its end.
+	events := map[string]int{}
+	for range 100 {
+		f.calls = nil
+		n.lost()
+		n.reacquired()
+		for _, call := range f.calls {
+			events[call]++
+		}
+	}
+	if events["LockLost"] != 4 || events["LockReacquired"] != 4 || events["relist"] != 100 {
+		t.Errorf("%v", events)
 	}
 	for what, s := range map[string]notify.Signal{"the host's facts": n.seen.due, "the pods": n.apiBack, "the witnesses": n.identity.Due} {
 		select {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -29,16 +30,21 @@ type produced struct {
 
 // sets maps each field that a golden pod's annotation overrides to how production sets that field.
 var sets = map[string]func(p *produced, want spec.Machine){
-	"CgroupDriver":     func(p *produced, want spec.Machine) { p.driver = want.CgroupDriver },
-	"CgroupRoot":       func(p *produced, want spec.Machine) { p.node.cfg.CgroupRoot = want.CgroupRoot },    // configured
-	"CgroupVersion":    func(p *produced, want spec.Machine) { p.facts.CgroupVersion = want.CgroupVersion }, // from the host
-	"ClusterDNS":       func(p *produced, want spec.Machine) { p.machine.ClusterDNS = want.ClusterDNS },     // syncloop
-	"CanLowerOOMScore": func(p *produced, want spec.Machine) { p.facts.CanLowerOOMScore = want.CanLowerOOMScore },
-	"PodPidsLimit":     func(p *produced, want spec.Machine) { p.node.cfg.PodPidsLimit = &want.PodPidsLimit },
-	"SELinux":          func(p *produced, want spec.Machine) { p.facts.SELinux = want.SELinux },
-	"SeccompDefault":   func(p *produced, want spec.Machine) { p.node.cfg.SeccompDefault = &want.SeccompDefault },
-	"SwapControl":      func(p *produced, want spec.Machine) { p.facts.SwapControl = want.SwapControl },
-	"UserNamespace":    func(p *produced, want spec.Machine) { p.machine.UserNamespace = want.UserNamespace }, // syncloop
+	"CFSPeriodUS": func(p *produced, want spec.Machine) {
+		p.node.cfg.CPUCFSQuotaPeriod.Duration = time.Duration(want.CFSPeriodUS) * time.Microsecond
+	},
+	"CgroupDriver":         func(p *produced, want spec.Machine) { p.driver = want.CgroupDriver },
+	"CgroupRoot":           func(p *produced, want spec.Machine) { p.node.cfg.CgroupRoot = want.CgroupRoot },    // configured
+	"CgroupVersion":        func(p *produced, want spec.Machine) { p.facts.CgroupVersion = want.CgroupVersion }, // from the host
+	"ClusterDNS":           func(p *produced, want spec.Machine) { p.machine.ClusterDNS = want.ClusterDNS },     // syncloop
+	"CanLowerOOMScore":     func(p *produced, want spec.Machine) { p.facts.CanLowerOOMScore = want.CanLowerOOMScore },
+	"PodPidsLimit":         func(p *produced, want spec.Machine) { p.node.cfg.PodPidsLimit = &want.PodPidsLimit },
+	"SELinux":              func(p *produced, want spec.Machine) { p.facts.SELinux = want.SELinux },
+	"SeccompDefault":       func(p *produced, want spec.Machine) { p.node.cfg.SeccompDefault = &want.SeccompDefault },
+	"SingleProcessOOMKill": func(p *produced, want spec.Machine) { p.node.cfg.SingleProcessOOMKill = &want.SingleProcessOOMKill },
+	"SwapControl":          func(p *produced, want spec.Machine) { p.facts.SwapControl = want.SwapControl },
+	"ThermalThrottle":      func(p *produced, want spec.Machine) { p.facts.ThermalThrottle = want.ThermalThrottle },
+	"UserNamespace":        func(p *produced, want spec.Machine) { p.machine.UserNamespace = want.UserNamespace }, // syncloop
 }
 
 // TestGoldenMachines: a golden file for a machine that production never makes would hide a feature

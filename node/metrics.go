@@ -2,16 +2,13 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net/http"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	v1 "k8s.io/api/core/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/metrics"
@@ -19,16 +16,22 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_requests_total, as on a kubelet
 
 	"github.com/bowline-k8s/bowline/kubeletmetrics"
-	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop"
 	"github.com/bowline-k8s/bowline/syncloop/prober"
-	"github.com/bowline-k8s/bowline/syncloop/volume"
 	"github.com/bowline-k8s/bowline/version"
 )
 
 // ProcessMetrics serves the metrics of the process and of no node: its API requests, memory and CPU
 // time.
 func ProcessMetrics() http.Handler { return legacyregistry.Handler() }
+
+// process has the CPU time, memory and goroutines of the process, which all of its nodes show: see
+// decision 0044.
+var process = sync.OnceValue(func() prometheus.Gatherer {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
+	return r
+})
 
 // Metrics are the metrics of one node.
 type Metrics struct {
@@ -38,10 +41,7 @@ type Metrics struct {
 	operations *kubeletmetrics.Operations
 	requests   *kubeletmetrics.Requests
 	client     *kubeletmetrics.Client
-	storage    *metrics.HistogramVec
-	relist     *metrics.Histogram
-	interval   *metrics.Histogram
-	evictions  *metrics.CounterVec
+	parts      *kubeletmetrics.Parts
 
 	// Of their own, because a kubelet serves them at other paths.
 	probesRegistry metrics.KubeRegistry
@@ -53,27 +53,19 @@ type Metrics struct {
 }
 
 // NewMetrics returns the metrics of a node, all of them zero.
-func NewMetrics() *Metrics {
-	r, probes := metrics.NewKubeRegistry(), metrics.NewKubeRegistry()
-	histogram := func(name, help string) *metrics.Histogram {
-		return metrics.NewHistogram(&metrics.HistogramOpts{Subsystem: "kubelet", Name: name, Help: help, Buckets: metrics.DefBuckets, StabilityLevel: metrics.ALPHA})
-	}
+func NewMetrics() *Metrics { return newMetrics(metrics.NewKubeRegistry(), metrics.NewKubeRegistry()) }
+
+func newMetrics(r, probes metrics.KubeRegistry) *Metrics {
 	m := &Metrics{
-		registry: r, loop: syncloop.NewMetrics(r), operations: kubeletmetrics.NewOperations(r), requests: kubeletmetrics.NewRequests(r), client: kubeletmetrics.NewClient(r),
+		registry: r, loop: syncloop.NewMetrics(r), operations: kubeletmetrics.NewOperations(r), requests: kubeletmetrics.NewRequests(r),
+		client: kubeletmetrics.NewClient(r), parts: kubeletmetrics.NewParts(r),
 		probesRegistry: probes, probes: prober.NewMetrics(probes), health: kubeletmetrics.NewHealthchecks(),
-		relist:   histogram("pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."),
-		interval: histogram("pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG."),
-		evictions: metrics.NewCounterVec(&metrics.CounterOpts{Subsystem: "kubelet", Name: "evictions",
-			Help: "Cumulative number of pod evictions by eviction signal", StabilityLevel: metrics.ALPHA}, []string{"eviction_signal"}),
-		storage: metrics.NewHistogramVec(&metrics.HistogramOpts{Name: "storage_operation_duration_seconds", Help: "Storage operation duration",
-			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}, StabilityLevel: metrics.BETA},
-			[]string{"volume_plugin", "operation_name", "status", "migrated"}),
 		build: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Name:           "kubernetes_build_info",
 			Help:           "A constant 1, with the kubelet version that the node reports and the build of Bowline as labels.",
 			StabilityLevel: metrics.BETA,
 		}, []string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"})}
-	r.MustRegister(m.build, m.storage, m.relist, m.interval, m.evictions)
+	r.MustRegister(m.build)
 	return m
 }
 
@@ -109,30 +101,10 @@ func (m *Metrics) see(node *v1.Node) {
 	}
 }
 
-// relisted observes a relist. One that waited for the link is no relist of the runtime; pleg does not
-// report it.
-func (m *Metrics) relisted(took, interval time.Duration) {
-	m.relist.Observe(took.Seconds())
-	if interval > 0 {
-		m.interval.Observe(interval.Seconds())
-	}
-}
-
-// stored observes an operation on a pod's volume.
-func (m *Metrics) stored(plugin, operation string, took time.Duration, err error) {
-	status := "success"
-	if err != nil {
-		status = "fail-unknown"
-	}
-	m.storage.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
-}
-
-func (m *Metrics) evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }
-
 // handler serves the metrics, with those that are read from the node's state at the time of the request.
 func (m *Metrics) handler(state func(context.Context) kubeletmetrics.State) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		all := prometheus.Gatherers{m.registry, state(r.Context()).Registry()}
+		all := prometheus.Gatherers{m.registry, state(r.Context()).Registry(), process()}
 		metrics.HandlerFor(all, metrics.HandlerOpts{}).ServeHTTP(w, r)
 	})
 }
@@ -140,58 +112,4 @@ func (m *Metrics) handler(state func(context.Context) kubeletmetrics.State) http
 // probeHandler serves the metrics of the probes.
 func (m *Metrics) probeHandler() http.Handler {
 	return metrics.HandlerFor(m.probesRegistry, metrics.HandlerOpts{})
-}
-
-// metricsState returns what the node has now.
-func (n *Node) metricsState(ctx context.Context) kubeletmetrics.State {
-	s := kubeletmetrics.State{
-		NodeName: n.name, CgroupVersion: n.seen.load().facts.CgroupVersion,
-		Containers: map[string]int{}, Desired: map[bool]int{}, Active: map[bool]int{}, Volumes: map[string]int{},
-		CertificateTTL: map[string]float64{},
-	}
-	for name, c := range map[string]*tls.Certificate{"client": n.cluster.Identity.Certificate(), "server": n.servingCertificate()} {
-		if c != nil && c.Leaf != nil {
-			s.CertificateTTL[name] = time.Until(c.Leaf.NotAfter).Seconds()
-		}
-	}
-	cache := n.pleg.Cache()
-	for _, ref := range cache.Known() {
-		o := cache.Get(ref.UID)
-		if slices.ContainsFunc(o.Sandboxes, func(b pod.Sandbox) bool { return b.Ready }) {
-			s.Sandboxes++
-		}
-		for _, c := range o.Containers {
-			s.Containers[strings.ToLower(c.State.String())]++
-		}
-	}
-	for _, p := range n.sources.Pods() {
-		static := pod.IsStatic(p)
-		s.Desired[static]++
-		if static {
-			s.MirrorPods++
-		}
-		if !n.loop.State(p.UID).Ended() {
-			s.Active[static]++
-		}
-		s.EphemeralContainers += len(p.Spec.EphemeralContainers)
-		mounts := n.parts.volumes.Mounts(p.UID)
-		for i := range p.Spec.Volumes {
-			if _, ok := mounts[p.Spec.Volumes[i].Name]; ok {
-				s.Volumes[volume.PluginName(&p.Spec.Volumes[i])]++
-			}
-		}
-	}
-	s.Claims = n.stats.Claims(ctx)
-	if at := n.pleg.RelistedAt(); !at.IsZero() {
-		s.RelistedAt = float64(at.UnixNano()) / 1e9
-	}
-	return s
-}
-
-// servingCertificate returns the serving certificate that the cluster signed for the node, or nil.
-func (n *Node) servingCertificate() *tls.Certificate {
-	if n.serving == nil {
-		return nil
-	}
-	return n.serving.Current()
 }

@@ -9,22 +9,32 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
+	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	tracingapi "k8s.io/component-base/tracing/api/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/cluster"
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/connect"
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/shims"
+	"github.com/bowline-k8s/bowline/features"
+	"github.com/bowline-k8s/bowline/flap"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/hosts"
 	"github.com/bowline-k8s/bowline/kubeclient"
 	"github.com/bowline-k8s/bowline/nodecert"
 	"github.com/bowline-k8s/bowline/nodelogs"
@@ -42,6 +52,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 	"github.com/bowline-k8s/bowline/syncloop/startlimiter"
 	"github.com/bowline-k8s/bowline/syncloop/volume"
+	"github.com/bowline-k8s/bowline/tracing"
 )
 
 // Config is what Run needs.
@@ -65,6 +76,12 @@ type Config struct {
 	Metrics *Metrics
 	// Logs has the newest log lines of the process, for node log queries.
 	Logs *nodelogs.Own
+	// Logging is how the process logs, for /configz; nil: not known.
+	Logging *logsapi.LoggingConfiguration
+	// Tracer makes a span of each pod's start, of its operations and of their calls; nil: none is made.
+	// Tracing is its configuration, for /configz.
+	Tracer  trace.Tracer
+	Tracing *tracingapi.TracingConfiguration
 	// Serving gets the node when it is about to serve. It may be nil.
 	Serving func(*Node)
 }
@@ -77,12 +94,13 @@ func Run(ctx context.Context, cfg Config) error {
 	defer func() { q.show(ctx, nil, false) }()
 	defer budget.From(ctx).Recover("the driver")
 	n := newNode(cfg.Host)
-	n.flags, n.strangers, n.metrics, n.logs = cfg.Flags, cfg.Strangers, cfg.Metrics, cfg.Logs
+	n.flags, n.strangers, n.metrics, n.logs, n.logging = cfg.Flags, cfg.Strangers, cfg.Metrics, cfg.Logs, cfg.Logging
+	n.tracer, n.tracing = cfg.Tracer, cfg.Tracing
 	var err error
-	if n.programs, err = credentialPrograms(n.cfg); err != nil {
+	if n.programs, err = credentialPrograms(n.cfg, n.features); err != nil {
 		return err
 	}
-	if n.host, err = connect.Open(ctx, n.cfg, traced(ctx, n.metrics.operations.Hook(cfg.Hook))); err != nil {
+	if n.host, err = connect.Open(ctx, n.cfg, traced(ctx, tracing.Hook(cfg.Tracer, n.metrics.operations.Hook(cfg.Hook)))); err != nil {
 		return err
 	}
 	defer n.host.Close()
@@ -96,18 +114,22 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	q.nodeName = n.name
-	if n.cluster, err = cluster.Connect(ctx, n.cfg, n.name, cluster.OwnedAs(n.host, n.cfg, n.name), n.metrics.client.Wrap); err != nil {
+	if n.cluster, err = cluster.Connect(ctx, n.cfg, n.name, cluster.OwnedAs(n.host, n.cfg, n.name), cluster.Counts{Wrap: n.metrics.client.Wrap, RenewFailed: n.metrics.parts.ClientCertificate()}); err != nil {
 		return err
 	}
 	defer n.cluster.Close()
 	defer func() { q.show(ctx, n.cluster, false) }()
 	defer budget.From(ctx).Recover("the driver")
-	return n.hold(ctx, facts, q, func(n *Node) {
+	err = n.hold(ctx, facts, q, func(n *Node) {
+		n.stage = stageServing
 		opened()
 		if cfg.Serving != nil {
 			cfg.Serving(n)
 		}
 	})
+	opened()
+	n.recordEnd(ctx, err)
+	return err
 }
 
 // hold claims the host, and serves while it holds the claim.
@@ -131,6 +153,7 @@ func (n *Node) hold(ctx context.Context, facts host.Facts, q *quarantine, servin
 		return err
 	}
 	defer free()
+	n.stage = stageSetup
 	// Before the claim, so that a refused host stays as it was.
 	if err := volume.CheckRecords(ctx, n.host, n.cfg.RootDirectory); err != nil {
 		return err
@@ -156,7 +179,8 @@ func (n *Node) hold(ctx context.Context, facts host.Facts, q *quarantine, servin
 
 // newNode returns a node that has no host yet.
 func newNode(cfg *config.Host) *Node {
-	return &Node{cfg: cfg, podNetwork: make(podNetwork, 1), pulled: notify.New(), apiBack: notify.New()}
+	gates, _ := features.New(cfg.FeatureGates) // config has rejected those with a fault
+	return &Node{cfg: cfg, features: gates, podNetwork: make(podNetwork, 1), began: time.Now(), started: make(chan provider.Startup, 1), pulled: notify.New(), apiBack: notify.New()}
 }
 
 // recognize completes the configuration with what the host says, and checks that the host may be
@@ -194,10 +218,18 @@ func (n *Node) claim(ctx context.Context, runtime *cri.Client) (ownership.Claim,
 }
 
 // lost handles the loss of the claim, which may be taken again.
-func (n *Node) lost() { n.followers.exposed.drop() }
+func (n *Node) lost() {
+	n.followers.exposed.drop()
+	if n.locks.Gone(time.Now()) {
+		n.followers.node.RecordEvent(v1.EventTypeWarning, v1alpha1.ReasonLockLost, hosts.LockLost)
+	}
+}
 
 // reacquired handles a claim that was taken again.
 func (n *Node) reacquired() {
+	if n.locks.Back() {
+		n.followers.node.RecordEvent(v1.EventTypeNormal, v1alpha1.ReasonLockReacquired, hosts.LockReacquired)
+	}
 	n.seen.due.Send() // the host may have rebooted
 	n.followers.pleg.Kick()
 	n.followers.node.Resume()
@@ -208,24 +240,34 @@ func (n *Node) reacquired() {
 
 // Node is one running node with all its parts.
 type Node struct {
-	cfg   *config.Host
-	flags map[string]string // of the process
+	cfg      *config.Host
+	features features.Gates
+	flags    map[string]string // of the process
 	// strangers bounds unauthenticated callers, for all nodes of the process.
 	strangers *api.Strangers
 	metrics   *Metrics
-	logs      *nodelogs.Own // of the process
+	logs      *nodelogs.Own                 // of the process
+	logging   *logsapi.LoggingConfiguration // of the process; nil: not known
+	tracer    trace.Tracer                  // of the process; nil: there are no traces
+	tracing   *tracingapi.TracingConfiguration
 	name      string
 	host      *connect.Host
 	cluster   *cluster.Connection
 	runtime   *cri.Client
 	held      *ownership.Holder
-	stamp     string // of the claim; the same at each claim
+	stage     stage
+	freed     atomic.Bool // the event of the end of a quarantine has been recorded
+	locks     flap.Bound  // of the events about the lock; held uses it
+	stamp     string      // of the claim; the same at each claim
 	ready     *readiness.Reporter
 	// programs are the image credential providers.
 	programs []credentialprovider.Program
 
 	seen      *refresher // facts of the host and its runtime
 	followers followers
+
+	began   time.Time
+	started chan provider.Startup // a node that was registered for the first time is ready
 
 	podNetwork podNetwork
 	pulled     notify.Signal // an image was pulled
@@ -273,6 +315,7 @@ func (n *Node) run(ctx context.Context) error {
 		ctx:       ctx, quiet: n.loop.Quiet, met: n.cluster.Ready,
 	})
 	defer n.events.Shutdown()
+	n.warnOfHost(nil, n.seen.load())
 	n.adopt(ctx)
 	part := func(name string, run func(context.Context) error) {
 		all.Go(func() error {
@@ -327,9 +370,10 @@ func (n *Node) startCluster(part start) {
 		return n.runtimeClasses.Run(ctx, n.cluster.Shared, n.cluster.Client)
 	}))
 	part("readiness", n.ready.Run)
+	part("startup", n.observeStartup)
 	part("node", n.cluster.AfterReady(n.node.Run))
 	part("node images", func(ctx context.Context) error {
-		return watchImages(ctx, n.pulled, n.runtime.ListImages, n.node.SetImages)
+		return watchImages(ctx, n.pulled, int(*n.cfg.NodeStatusMaxImages), n.runtime.ListImages, n.node.SetImages)
 	})
 	part("witnesses of the cluster", n.cluster.AfterReady(n.identity.Run))
 	part("status resync", func(ctx context.Context) error {
@@ -368,7 +412,9 @@ func (n *Node) startPods(part start) {
 	part("pod sources", n.sources.Run)
 	part("configMaps and secrets", n.parts.objects.Run)
 	part("tokens", n.parts.tokens.Run)
-	part("pods' certificates", n.parts.certificates.Run)
+	if n.parts.certificates != nil {
+		part("pods' certificates", n.parts.certificates.Run)
+	}
 	part("probes", n.parts.prober.Run)
 	part("status writer", n.parts.status.Run)
 	part("sync loop", n.loop.Run)

@@ -34,8 +34,8 @@ func (e imageEvents) Event(p *v1.Pod, container, kind, reason, message string) {
 }
 
 // watchImages keeps node.status.images up to date, by which the scheduler prefers nodes that have
-// an image.
-func watchImages(ctx context.Context, pulled notify.Signal,
+// an image. most is as in provider.NodeImages.
+func watchImages(ctx context.Context, pulled notify.Signal, most int,
 	list func(context.Context) ([]*runtimeapi.Image, error), set func([]v1.ContainerImage)) error {
 	for {
 		images, err := list(ctx)
@@ -45,7 +45,7 @@ func watchImages(ctx context.Context, pulled notify.Signal,
 		case err != nil: // the Ready condition reports a runtime that is away
 			klog.FromContext(ctx).V(2).Info("Failed to list the runtime's images", "err", err)
 		default:
-			set(provider.NodeImages(images))
+			set(provider.NodeImages(images, most))
 		}
 		select {
 		case <-ctx.Done():

@@ -85,7 +85,7 @@ func TestWatchImages(t *testing.T) {
 		var away atomic.Bool
 		done := make(chan error)
 		go func() {
-			done <- watchImages(ctx, pulled,
+			done <- watchImages(ctx, pulled, -1,
 				func(context.Context) ([]*runtimeapi.Image, error) {
 					lists.Add(1)
 					if away.Load() {

@@ -32,6 +32,7 @@ func (n *Node) buildPressure(ctx context.Context) (err error) {
 	own, machine := sandboxImage(ctx, n.runtime), n.seen.load().spec
 	if n.parts.imageGC, err = imagegc.New(imagegc.Config{
 		Runtime: n.runtime, Host: n.host, Event: n.node.RecordEvent,
+		Removed: func(r imagegc.Reason) { n.metrics.parts.ImageCollected(string(r)) },
 		Present: func(ctx context.Context, ids []string, asOf time.Time) {
 			if err := n.parts.images.Prune(ctx, ids, asOf); err != nil {
 				klog.FromContext(ctx).V(1).Info("Failed to remove the records of removed images, will retry", "err", err)
@@ -57,7 +58,7 @@ func (n *Node) buildPressure(ctx context.Context) (err error) {
 	n.parts.eviction, err = eviction.New(eviction.Config{
 		Host: n.host, Runtime: n.runtime, Pods: evictionPods{n}, Event: n.node.RecordEvent, Condition: n.node.SetPressure,
 		Measured: func(ctx context.Context, m host.Measured) { watcher.Saw(ctx, m.OOMKills) }, PodsCgroup: n.podsCgroup,
-		Evicted: n.metrics.evicted,
+		Evicted: n.metrics.parts.Evicted, Decided: n.metrics.parts.EvictionDecided,
 		// In the kubelet's order, because containers that have ended keep their images in use.
 		Reclaim: func(ctx context.Context) error {
 			return errors.Join(n.parts.sweeper.RemoveFinished(ctx), n.parts.imageGC.RemoveUnused(ctx))

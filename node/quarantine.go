@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -50,7 +49,7 @@ func (q *quarantine) show(ctx context.Context, cl *cluster.Connection, claimed b
 func (q *quarantine) report(ctx context.Context, cl *cluster.Connection, claimed bool, cause error) error {
 	if cl == nil {
 		var err error
-		if cl, err = cluster.Connect(ctx, q.cfg, q.nodeName, nil, nil); err != nil {
+		if cl, err = cluster.Connect(ctx, q.cfg, q.nodeName, nil, cluster.Counts{}); err != nil {
 			return err
 		}
 		defer cl.Close()
@@ -75,8 +74,7 @@ func showUnclaimed(ctx context.Context, client kubernetes.Interface, cfg *config
 		return nil
 	case err != nil:
 		return fmt.Errorf("show that the host of node %s is quarantined: %w", nodeName, err)
-	case node.Annotations[provider.AnnotationDriver] == "" || provider.CheckOwn(node) != nil ||
-		node.Annotations[v1alpha1.HostAnnotation] != cfg.HostObject:
+	case !madeFor(node, cfg):
 		return fmt.Errorf("the node %s does not belong to this host, and stays unchanged", nodeName)
 	}
 	lease, err := client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, nodeName, metav1.GetOptions{})
@@ -84,6 +82,11 @@ func showUnclaimed(ctx context.Context, client kubernetes.Interface, cfg *config
 		return fmt.Errorf("show that the host of node %s is quarantined: %w", nodeName, err)
 	}
 	return writeQuarantine(ctx, client, nodeName, cause, err != nil || leaseEnded(lease, time.Now()))
+}
+
+// madeFor reports whether a Node's annotations say that it was made for this host.
+func madeFor(node *v1.Node, cfg *config.Host) bool {
+	return node.Annotations[provider.AnnotationDriver] != "" && provider.CheckOwn(node) == nil && node.Annotations[v1alpha1.HostAnnotation] == cfg.HostObject
 }
 
 func leaseEnded(l *coordinationv1.Lease, now time.Time) bool {
@@ -115,14 +118,7 @@ func writeQuarantine(ctx context.Context, client kubernetes.Interface, nodeName 
 	if err := provider.PatchConditions(ctx, client, nodeName, now, conditions); err != nil {
 		return fmt.Errorf("show that the host of node %s is quarantined: %w", nodeName, err)
 	}
-	event := &v1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", nodeName, now.UnixNano()), Namespace: metav1.NamespaceDefault},
-		// As a kubelet refers to its node, so that kubectl describe finds the event.
-		InvolvedObject: v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: nodeName, UID: types.UID(nodeName)},
-		Type:           v1.EventTypeWarning, Reason: readiness.ReasonQuarantined, Message: conditions[0].Message,
-		Source:         v1.EventSource{Component: "kubelet", Host: nodeName},
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-	}
+	event := nodeEvent(nodeName, fmt.Sprintf("%x", now.UnixNano()), now, readiness.ReasonQuarantined, conditions[0].Message)
 	if _, err := client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, event, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("record that the host of node %s is quarantined: %w", nodeName, err)
 	}
@@ -131,7 +127,12 @@ func writeQuarantine(ctx context.Context, client kubernetes.Interface, nodeName 
 
 // endQuarantine takes the condition of a quarantine back: the host is managed again.
 func (n *Node) endQuarantine(node *v1.Node) {
-	if c, ended := readiness.QuarantineEnded(node); ended {
-		n.node.SetCondition(c)
+	c, ended := readiness.QuarantineEnded(node)
+	if !ended {
+		return
+	}
+	n.node.SetCondition(c)
+	if !n.freed.Swap(true) { // the object shows the old condition for a while
+		n.node.RecordEvent(v1.EventTypeNormal, readiness.ReasonQuarantineEnded, c.Message)
 	}
 }

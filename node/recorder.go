@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,8 +16,20 @@ import (
 
 // newRecorder creates the event recorder, with the kubelet's component name.
 func newRecorder(nodeName string) (record.EventBroadcaster, record.EventRecorder) {
-	b := record.NewBroadcaster()
+	b := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: spamKey}))
 	return b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: nodeName})
+}
+
+// spamKey names the events that share a budget of client-go's correlator: 25 at once, then one each five
+// minutes. Like a kubelet's, those of one pod share one. Those of the node share one by their reason, so
+// that one that comes all the time does not hide the others.
+func spamKey(e *v1.Event) string {
+	about := e.InvolvedObject
+	key := []string{e.Source.Component, e.Source.Host, about.Kind, about.Namespace, about.Name, string(about.UID), about.APIVersion, e.Type}
+	if about.Kind == "Node" {
+		key = append(key, e.Reason)
+	}
+	return strings.Join(key, "\x00")
 }
 
 // eventClient returns a client for events alone. Its own rate limit (eventRecordQPS and eventBurst)

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,4 +74,42 @@ func TestEventsGoToNoStranger(t *testing.T) {
 	if len(to.at) != 20 {
 		t.Errorf("%d of 20 events were sent", len(to.at))
 	}
+}
+
+// reasons is a sink that counts events by their reason.
+type reasons struct {
+	mu    sync.Mutex
+	count map[string]int
+}
+
+func (s *reasons) Create(e *v1.Event) (*v1.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count[e.Reason]++
+	return e, nil
+}
+func (s *reasons) Update(e *v1.Event) (*v1.Event, error)          { return s.Create(e) }
+func (s *reasons) Patch(e *v1.Event, _ []byte) (*v1.Event, error) { return s.Create(e) }
+
+// TestEventsOfANodeDoNotHideOthers: one that comes all the time is bounded, and the others are written. A pod's
+// share one bound, as with a kubelet.
+func TestEventsOfANodeDoNotHideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRecorder("box")
+		to := &reasons{count: map[string]int{}}
+		b.StartRecordingToSink(to)
+		defer b.Shutdown()
+		for kind, late := range map[string]string{"Node": "NodeNotReady", "Pod": "BackOff"} {
+			about := &v1.ObjectReference{APIVersion: "v1", Kind: kind, Name: "box"}
+			for i := range 100 {
+				r.Event(about, v1.EventTypeWarning, "Noise"+kind, strconv.Itoa(i))
+				synctest.Wait()
+			}
+			r.Event(about, v1.EventTypeWarning, late, "")
+			synctest.Wait()
+		}
+		if n := to.count; n["NoiseNode"] < 5 || n["NoiseNode"] > 30 || n["NodeNotReady"] != 1 || n["BackOff"] != 0 {
+			t.Errorf("%v", n)
+		}
+	})
 }

@@ -203,7 +203,7 @@ func (n *Node) reported(s *snapshot, kubelet string) provider.NodeInfo {
 	return provider.NodeInfo{
 		Facts: facts, Addresses: n.addresses(s.ips), Reserved: s.reserved,
 		RuntimeName: s.version.GetRuntimeName(), RuntimeVersion: s.version.GetRuntimeVersion(),
-		KubeletVersion: kubelet, Handlers: handlers(s.status), Features: features(s.status), DeclaredFeatures: declaredFeatures,
+		KubeletVersion: kubelet, Handlers: handlers(s.status), Features: runtimeFeatures(s.status), DeclaredFeatures: n.features.Declared(),
 	}
 }
 
@@ -212,6 +212,7 @@ type followers struct {
 	node interface {
 		SetInfo(provider.NodeInfo)
 		Resume()
+		RecordEvent(kind, reason, message string)
 	}
 	pleg    interface{ Kick() }
 	loop    interface{ MachineChanged() }
@@ -224,6 +225,7 @@ type followers struct {
 // follow passes a new snapshot on to the parts that do not poll it.
 func (n *Node) follow(last, next *snapshot) {
 	n.followers.node.SetInfo(n.reported(next, ""))
+	n.warnOfHost(last, next)
 	if last.facts.BootID != next.facts.BootID {
 		n.followers.pleg.Kick()
 	}

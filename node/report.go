@@ -38,7 +38,7 @@ func (n *Node) Report(cfg *config.Host) hosts.Report {
 			}
 		}
 	}
-	r.Exposed = n.exposed.report()
+	r.Exposed, r.Unlocked = n.exposed.report(), !n.held.Held()
 	select {
 	case <-n.node.Registered():
 	default:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri/logs"
+	"github.com/bowline-k8s/bowline/features"
 	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/nodecert"
 	"github.com/bowline-k8s/bowline/nodelogs"
@@ -45,18 +46,30 @@ func (n *Node) server(ctx context.Context, loop *loopHooks) (*api.Server, error)
 	if err != nil {
 		return nil, err
 	}
-	return api.New(api.Config{
-		NodeName: n.name, MinTLS: minTLS, CipherSuites: suites, Listener: n.listener, Strangers: n.strangers, Certificate: certificate,
+	curves, err := flag.TLSCurvePreferences(n.cfg.TLSCurvePreferences)
+	if err != nil {
+		return nil, err
+	}
+	on := n.features.Enabled
+	cfg := api.Config{
+		NodeName: n.name, MinTLS: minTLS, CipherSuites: suites, Curves: curves, Listener: n.listener, Strangers: n.strangers, Certificate: certificate,
 		Authenticator: authenticator, Authorizer: api.NewAuthorizer(n.authorization()),
-		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.Streams, n.cfg.StreamingConnectionIdleTimeout.Duration}, Logs: n.readLog,
+		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.Streams, n.cfg.StreamingConnectionIdleTimeout.Duration, !on(features.ExtendWebSocketsToKubelet)}, Logs: n.readLog,
 		SyncLoop: func() error { return n.loop.Healthy() },
-		Configz:  func() (map[string]any, error) { return configz(n.cfg) },
+		Configz:  func() (map[string]any, error) { return configz(n.cfg, n.logging, n.tracing) },
 		Metrics:  n.metrics.handler(n.metricsState), ProbeMetrics: n.metrics.probeHandler(),
 		SLIMetrics: n.metrics.health, Checked: n.metrics.health.Observe,
-		Request: n.metrics.requests.Begin,
-		Stats:   n.stats, SystemLogs: n.systemLogs(),
-		Version: func() string { return n.metrics.version() }, Flags: n.flags, Checkpoint: n.checkpoint,
-	})
+		Request: n.metrics.requests.Begin, Streamed: n.metrics.parts.Streamed,
+		Stats: n.stats, SystemLogs: n.systemLogs(),
+		Version: func() string { return n.metrics.version() }, Flags: n.flags,
+		NoFlagz: !on(features.ComponentFlagz), NoStatusz: !on(features.ComponentStatusz), NoTunnels: !on(features.ExtendWebSocketsToKubelet),
+		AllocatedPods: on(features.KubeletAllocatedPodsEndpoint),
+		NoLogStreams:  !on(features.PodLogsQuerySplitStreams),
+	}
+	if on(features.ContainerCheckpoint) {
+		cfg.Checkpoint = n.checkpoint
+	}
+	return api.New(cfg)
 }
 
 // listen binds the port, locally or on a remote host that listens for the node's API.
@@ -82,6 +95,8 @@ func (n *Node) authentication(ctx context.Context) api.Authentication {
 		ClientCAs: n.cfg.Authentication.X509.ClientCAFile,
 		TokenTTL:  n.cfg.Authentication.Webhook.CacheTTL.Duration,
 		Anonymous: *n.cfg.Authentication.Anonymous.Enabled,
+
+		ClientCAsOnce: !n.features.Enabled(features.ReloadKubeletClientCAFile),
 	}
 	if *n.cfg.Authentication.Webhook.Enabled {
 		a.Tokens = n.cluster.Client.AuthenticationV1().TokenReviews()
@@ -109,7 +124,7 @@ type getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 // certificate returns the serving certificate: from a file, signed by the cluster, or self-signed.
 func (n *Node) certificate(ctx context.Context) (getCertificate, error) {
 	if n.cfg.Server.TLSCertFile != "" {
-		return api.CertFiles(n.cfg.Server.TLSCertFile, n.cfg.Server.TLSPrivateKeyFile)
+		return api.CertFiles(n.cfg.Server.TLSCertFile, n.cfg.Server.TLSPrivateKeyFile, !n.features.Enabled(features.ReloadKubeletServerCertificateFile))
 	}
 	addresses := func() (out []net.IP) {
 		for _, ip := range n.seen.load().ips {
@@ -124,6 +139,7 @@ func (n *Node) certificate(ctx context.Context) (getCertificate, error) {
 	n.serving, err = nodecert.NewServing(ctx, nodecert.ServingConfig{
 		NodeName: n.name, Directory: n.cfg.Identity.CertificateDirectory, IPs: addresses,
 		Node: n.cluster.Rest, Approver: n.cluster.Identity.Approver, Until: self,
+		RenewFailed: n.metrics.parts.ServerCertificate(), Rotated: n.metrics.parts.ServerCertificate(),
 	})
 	if err != nil {
 		return nil, err

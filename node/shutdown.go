@@ -38,6 +38,7 @@ func (n *Node) buildShutdown(context.Context) (err error) {
 		},
 		Pods: shutdownPods{n}, Periods: periods,
 		Event: n.node.RecordEvent, Changed: n.ready.ShuttingDown,
+		Began: n.metrics.parts.ShuttingDown, Ended: n.metrics.parts.ShutDown,
 	})
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop"
 	"github.com/bowline-k8s/bowline/syncloop/mirror"
 	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 )
@@ -57,6 +58,9 @@ func (n *Node) buildStatic(context.Context) (err error) {
 		s.file = podconfig.NewFile(n.sources, podconfig.FileConfig{
 			Files: n.host, Path: cfg.StaticPodPath, NodeName: n.name, Period: cfg.FileCheckFrequency.Duration,
 			Changed: s.changed, Event: n.warnOnNode,
+			PodEvent: func(p *v1.Pod, reason, message string) {
+				syncloop.Event(n.recorder, p, "", v1.EventTypeWarning, reason, message)
+			},
 		})
 	}
 	if cfg.StaticPodURL != "" {

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/stats"
 	"github.com/bowline-k8s/bowline/syncloop/volume"
@@ -22,7 +23,7 @@ func (n *Node) buildStats(ctx context.Context) error {
 		own = ownCgroup()
 	}
 	collector, err := stats.New(stats.Config{
-		Host: n.host, Runtime: n.runtime, RootDir: n.cfg.RootDirectory,
+		Host: n.host, Runtime: n.runtime, RootDir: n.cfg.RootDirectory, VolumePeriod: n.cfg.VolumeStatsAggPeriod.Duration,
 		Pods:     func() []stats.Pod { return n.statsPods(pause) },
 		PodsTree: func() string { return spec.PodsCgroup(n.seen.load().spec.CgroupDriver) },
 		System: func() stats.System {
@@ -74,8 +75,14 @@ func ownCgroupOf(text string) string {
 }
 
 func (n *Node) statsMachine() stats.Machine {
-	f := n.seen.load().facts
-	return stats.Machine{KernelVersion: f.KernelVersion, OSImage: f.OSImage, CPUs: f.CPUs, PhysicalCores: f.PhysicalCores, CPUSockets: f.CPUSockets, MaxPods: int(n.cfg.MaxPods)}
+	return statsMachine(n.seen.load().facts, int(n.cfg.MaxPods))
+}
+
+func statsMachine(f host.Facts, maxPods int) stats.Machine {
+	return stats.Machine{
+		KernelVersion: f.KernelVersion, OSImage: f.OSImage, MachineID: f.MachineID, SystemUUID: f.SystemUUID, BootID: f.BootID,
+		CPUs: f.CPUs, PhysicalCores: f.PhysicalCores, CPUSockets: f.CPUSockets, MaxPods: maxPods,
+	}
 }
 
 // statsPods returns the pods that run, from the PLEG cache. sandbox is the image of sandboxes.

@@ -74,6 +74,9 @@ type Config struct {
 	// OnReconnect is called several times in the minute after an outage of the API server, because the
 	// watches may not yet show what changed meanwhile. It must not block; may be nil.
 	OnReconnect func()
+	// Started is called once for a node that this process has registered for the first time, when it is
+	// ready. It must not block; may be nil.
+	Started func(Startup)
 	// RepairInterval is the least time between two corrections of conditions that another client
 	// wrote; default 10 s.
 	RepairInterval time.Duration

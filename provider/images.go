@@ -8,14 +8,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-const (
-	maxImages        = 50 // the kubelet's nodeStatusMaxImages
-	maxNamesPerImage = 5
-)
+const maxNamesPerImage = 5
 
-// NodeImages turns CRI ListImages into node.status.images: the largest first, at most 50, with at
-// most five names each (digests before tags).
-func NodeImages(images []*runtimeapi.Image) []v1.ContainerImage {
+// NodeImages turns CRI ListImages into node.status.images: the largest first, at most most of them
+// unless that is negative, with at most five names each (digests before tags).
+func NodeImages(images []*runtimeapi.Image, most int) []v1.ContainerImage {
 	var out []v1.ContainerImage
 	for _, i := range images {
 		names := slices.Concat(i.RepoDigests, i.RepoTags)
@@ -30,5 +27,8 @@ func NodeImages(images []*runtimeapi.Image) []v1.ContainerImage {
 	slices.SortStableFunc(out, func(a, b v1.ContainerImage) int {
 		return cmp.Or(cmp.Compare(b.SizeBytes, a.SizeBytes), cmp.Compare(a.Names[0], b.Names[0]))
 	})
-	return out[:min(len(out), maxImages)]
+	if most < 0 {
+		return out
+	}
+	return out[:min(len(out), most)]
 }

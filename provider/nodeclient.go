@@ -39,10 +39,12 @@ const (
 type nodeClient struct {
 	corev1client.NodeInterface
 	addresses func() []v1.NodeAddress
+	created   func()              // called when the node was created
 	rebooted  func(bootID string) // called when a report has changed the boot ID
 	now       func() time.Time
 	log       *stateLog
 	standby   *standby
+	startup   *startup
 
 	mu      sync.Mutex
 	server  *v1.Node          // as last seen; nil before
@@ -63,6 +65,7 @@ func (c *nodeClient) Get(ctx context.Context, name string, o metav1.GetOptions) 
 		return nil, err // each patch is preceded by a Get
 	}
 	c.standby.observe(n)
+	c.startup.found()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.server = n
@@ -86,7 +89,11 @@ func (c *nodeClient) Create(ctx context.Context, n *v1.Node, o metav1.CreateOpti
 	out, err := c.NodeInterface.Create(ctx, n, o)
 	c.log.note(ctx, err)
 	if err == nil {
+		c.startup.created(c.now())
 		klog.FromContext(ctx).Info("Registered the node", "node", klog.KObj(out), "uid", out.UID)
+		if c.created != nil {
+			c.created()
+		}
 	}
 	return out, err
 }

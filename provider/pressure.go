@@ -24,7 +24,15 @@ func (n *Node) SetPressure(t v1.NodeConditionType, pressed bool) {
 		words, status = pressures[t][1], v1.ConditionTrue
 	}
 	if n.status.setCondition(Condition{t, status, words.reason, words.message}) {
-		n.cfg.Recorder.Eventf(n.reference(), v1.EventTypeNormal, words.event, "Node %s status is now: %s", n.cfg.Registration.NodeName, words.event)
+		n.recordStatus(words.event)
+	}
+}
+
+// recordPressures records the events of the pressure conditions of a new node. A kubelet's are all False
+// then.
+func (n *Node) recordPressures() {
+	for _, t := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
+		n.recordStatus(pressures[t][0].event)
 	}
 }
 

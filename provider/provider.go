@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	vknode "github.com/virtual-kubelet/virtual-kubelet/node"
@@ -31,6 +32,8 @@ type Node struct {
 	controller *vknode.PodController
 
 	standby     standby
+	startup     startup
+	cordoned    atomic.Bool // the node object was seen unschedulable
 	registered  chan struct{}
 	once        sync.Once
 	registerLog *stateLog
@@ -58,17 +61,20 @@ func New(c Config) (*Node, error) {
 		registerLog: registrationLog(),
 		leaseLog:    renewalLog(),
 		standby:     standby{instance: c.Instance, holdsHost: c.HoldsHost},
+		startup:     startup{report: c.Started},
 	}
 	n.leaseLog.again = n.status.again.Send
 	n.nodes = &nodeClient{
 		NodeInterface: c.Client.CoreV1().Nodes(),
 		addresses:     n.status.addresses,
+		created:       n.recordPressures,
 		rebooted: func(boot string) {
 			n.RecordEvent(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", c.Registration.NodeName, boot))
 		},
 		now:     time.Now,
 		log:     reportLog(),
 		standby: &n.standby,
+		startup: &n.startup,
 	}
 	n.controller, err = vknode.NewPodController(vknode.PodControllerConfig{
 		PodClient:                 &gate{PodsGetter: c.Client.CoreV1(), source: c.Source, loop: c.Loop, lister: c.Pods.lister},
@@ -109,8 +115,29 @@ func (n *Node) SetReady(ok bool, reason, message string) {
 		c = Condition{v1.NodeReady, v1.ConditionFalse, cmp.Or(reason, "KubeletNotReady"), cmp.Or(message, "no cause was given")}
 		event = "NodeNotReady"
 	}
+	n.startup.ready(time.Now(), ok)
 	if n.status.setCondition(c) {
-		n.cfg.Recorder.Eventf(n.reference(), v1.EventTypeNormal, event, "Node %s status is now: %s", n.cfg.Registration.NodeName, event)
+		n.recordStatus(event)
+	}
+}
+
+// recordStatus records a change of the node's status in a kubelet's words.
+func (n *Node) recordStatus(event string) {
+	n.cfg.Recorder.Eventf(n.reference(), v1.EventTypeNormal, event, "Node %s status is now: %s", n.cfg.Registration.NodeName, event)
+}
+
+// observeSchedulable records that the node was cordoned or uncordoned, and, as a kubelet does, that a
+// node is cordoned when this process starts to report it.
+func (n *Node) observeSchedulable(node *v1.Node) {
+	if CheckOwn(node) != nil || n.Standby() {
+		return
+	}
+	switch was := n.cordoned.Swap(node.Spec.Unschedulable); {
+	case was == node.Spec.Unschedulable:
+	case was:
+		n.recordStatus("NodeSchedulable")
+	default:
+		n.recordStatus("NodeNotSchedulable")
 	}
 }
 
@@ -161,6 +188,7 @@ func (n *Node) selfHandler() cache.ResourceEventHandler {
 			n.status.observe(node)
 		default: // the object is from before this run, and about to be patched
 		}
+		n.observeSchedulable(node)
 		if n.onNode != nil {
 			n.onNode(node)
 		}

@@ -234,9 +234,12 @@ func TestNodeImages(t *testing.T) {
 		in = append(in, &runtimeapi.Image{RepoTags: []string{"r/" + string(rune('A'+i))}, Size: uint64(i)})
 	}
 	in = append(in, &runtimeapi.Image{Size: 1 << 40}, &runtimeapi.Image{RepoDigests: []string{"d1", "d2", "d3"}, RepoTags: []string{"t1", "t2", "t3"}, Size: 1 << 30})
-	out := NodeImages(in)
+	out := NodeImages(in, 50)
 	if len(out) != 50 || out[0].SizeBytes != 1<<30 || strings.Join(out[0].Names, " ") != "d1 d2 d3 t1 t2" || out[1].SizeBytes != 59 {
 		t.Errorf("%d images, first %+v, then %+v", len(out), out[0], out[1])
+	}
+	if none, all := NodeImages(in, 0), NodeImages(in, -1); len(none) != 0 || len(all) != 61 {
+		t.Errorf("with a limit of 0 there are %d images, without one %d", len(none), len(all))
 	}
 }
 
@@ -471,6 +474,62 @@ func TestRebooted(t *testing.T) {
 		got = append(got, e)
 	}
 	if d := cmp.Diff([]string{"Warning Rebooted Node n1 has been rebooted, boot id: two"}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestEventsOfANewNode: a node that is created has a kubelet's events of its pressure conditions.
+func TestEventsOfANewNode(t *testing.T) {
+	client := fake.NewSimpleClientset()
+	recorder := record.NewFakeRecorder(100)
+	n, err := New(Config{Client: client, LeaseClient: client, Recorder: recorder, Pods: testPods(t, client), Source: &loop{}, Loop: &loop{}, Held: &loop{},
+		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts()}})
+	testutil.Must(t, err)
+	for range 2 { // the second one fails: it exists
+		_, _ = n.nodes.Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+	}
+	close(recorder.Events)
+	var got []string
+	for e := range recorder.Events {
+		got = append(got, e)
+	}
+	if d := cmp.Diff([]string{
+		"Normal NodeHasSufficientMemory Node n1 status is now: NodeHasSufficientMemory",
+		"Normal NodeHasNoDiskPressure Node n1 status is now: NodeHasNoDiskPressure",
+		"Normal NodeHasSufficientPID Node n1 status is now: NodeHasSufficientPID",
+	}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestSchedulableEvents: a cordon and its end have a kubelet's events, once each, and a node that is
+// cordoned already when it is first reported has the first.
+func TestSchedulableEvents(t *testing.T) {
+	client := fake.NewSimpleClientset()
+	recorder := record.NewFakeRecorder(100)
+	n, err := New(Config{Client: client, LeaseClient: client, Recorder: recorder, Pods: testPods(t, client), Source: &loop{}, Loop: &loop{}, Held: &loop{},
+		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts()}})
+	testutil.Must(t, err)
+	seen := n.selfHandler()
+	see := func(cordoned bool, driver string) {
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{AnnotationDriver: driver}}, Spec: v1.NodeSpec{Unschedulable: cordoned}}
+		node.Status.NodeInfo.KubeletVersion = "v1.37.1"
+		seen.OnUpdate(nil, node)
+	}
+	see(true, "") // a kubelet's node
+	for _, cordoned := range []bool{true, true, false, false, true} {
+		see(cordoned, driverName)
+	}
+	close(recorder.Events)
+	var got []string
+	for e := range recorder.Events {
+		got = append(got, e)
+	}
+	if d := cmp.Diff([]string{
+		"Normal NodeNotSchedulable Node n1 status is now: NodeNotSchedulable",
+		"Normal NodeSchedulable Node n1 status is now: NodeSchedulable",
+		"Normal NodeNotSchedulable Node n1 status is now: NodeNotSchedulable",
+	}, got); d != "" {
 		t.Error(d)
 	}
 }

@@ -46,6 +46,7 @@ func (n *Node) runController(ctx context.Context) error {
 	defer n.status.senders.Wait()
 	defer cancel()
 
+	n.startup.asked(time.Now())
 	if v, err := n.cfg.Client.Discovery().ServerVersion(); err == nil {
 		n.status.setVersion(ReportedVersion(v.GitVersion))
 	} else {

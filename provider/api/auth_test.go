@@ -77,6 +77,8 @@ func TestClientCertificatesAndReload(t *testing.T) {
 	write(first.pem, time.Now().Add(-time.Hour))
 	auth, err := NewAuthenticator(Authentication{ClientCAs: path})
 	testutil.Must(t, err)
+	once, err := NewAuthenticator(Authentication{ClientCAs: path, ClientCAsOnce: true})
+	testutil.Must(t, err)
 	knows := func(c *x509.Certificate) string {
 		r, ok, _ := auth.AuthenticateRequest(withCert(c))
 		if !ok {
@@ -101,6 +103,11 @@ func TestClientCertificatesAndReload(t *testing.T) {
 	}
 	if got := knows(good); got != "" {
 		t.Errorf("the old CA is still good: %q", got)
+	}
+	for c, want := range map[*x509.Certificate]bool{good: true, foreign: false} {
+		if _, ok, _ := once.AuthenticateRequest(withCert(c)); ok != want {
+			t.Errorf("a CA that is read once accepts %s: %t", c.Subject, ok)
+		}
 	}
 	if _, err := NewAuthenticator(Authentication{ClientCAs: filepath.Join(t.TempDir(), "none")}); err == nil {
 		t.Error("a missing CA file is not refused")
@@ -273,7 +280,11 @@ func TestServingFilesAreReloaded(t *testing.T) {
 		}
 	}
 	install(41, time.Now().Add(-time.Hour))
-	get, err := CertFiles(crt, key)
+	get, err := CertFiles(crt, key, false)
+	testutil.Must(t, err)
+	once, err := CertFiles(crt, key, true)
+	testutil.Must(t, err)
+	before, err := once(nil)
 	testutil.Must(t, err)
 	serial := func() int64 {
 		c, err := get(nil)
@@ -289,7 +300,10 @@ func TestServingFilesAreReloaded(t *testing.T) {
 	if got := serial(); got != 42 {
 		t.Errorf("after the files changed: serial %d, want 42", got)
 	}
-	if _, err := CertFiles(crt, filepath.Join(dir, "none")); err == nil {
+	if after, err := once(nil); err != nil || after != before {
+		t.Errorf("files that are read once are read again: %v", err)
+	}
+	if _, err := CertFiles(crt, filepath.Join(dir, "none"), false); err == nil {
 		t.Error("a missing key is not refused")
 	}
 }

@@ -39,6 +39,8 @@ type Authentication struct {
 	// ClientCAs is a PEM file of the CAs of client certificates, re-read when it changes; empty:
 	// client certificates are not accepted.
 	ClientCAs string
+	// ClientCAsOnce: a change of ClientCAs has no effect.
+	ClientCAsOnce bool
 	// Tokens reviews bearer tokens; nil: tokens are not accepted.
 	Tokens authenticationclient.TokenReviewInterface
 	// TokenTTL is how long the result of a review is cached; default 2 min.
@@ -53,11 +55,15 @@ func NewAuthenticator(a Authentication) (authenticator.Request, error) {
 	var ways []authenticator.Request
 	if a.ClientCAs != "" {
 		pool := &file[*x509.CertPool]{paths: []string{a.ClientCAs}, parse: parsePool}
-		if _, err := pool.get(); err != nil {
+		first, err := pool.get()
+		if err != nil {
 			return nil, fmt.Errorf("client CA: %w", err)
 		}
 		ways = append(ways, requestx509.NewDynamic(func() (x509.VerifyOptions, bool) {
-			roots, err := pool.get()
+			roots, err := first, error(nil)
+			if !a.ClientCAsOnce {
+				roots, err = pool.get()
+			}
 			o := requestx509.DefaultVerifyOptions()
 			o.Roots = roots
 			return o, err == nil

@@ -75,14 +75,18 @@ func (f *file[T]) refresh() error {
 	return nil
 }
 
-// CertFiles serves the certificate in PEM files, re-read when they change.
-func CertFiles(certFile, keyFile string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+// CertFiles serves the certificate in PEM files, re-read when they change, unless they are to be read once.
+func CertFiles(certFile, keyFile string, once bool) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	f := &file[*tls.Certificate]{paths: []string{certFile, keyFile}, parse: func(pem [][]byte) (*tls.Certificate, error) {
 		c, err := tls.X509KeyPair(pem[0], pem[1])
 		return &c, err
 	}}
-	if _, err := f.get(); err != nil {
+	first, err := f.get()
+	if err != nil {
 		return nil, fmt.Errorf("serving certificate: %w", err)
+	}
+	if once {
+		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return first, nil }, nil
 	}
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.get() }, nil
 }

@@ -252,3 +252,17 @@ func TestConnectionsOfOneNodeAreBounded(t *testing.T) {
 		return err == nil && r.StatusCode == http.StatusOK
 	})
 }
+
+// TestCurves: a caller without a key exchange that is accepted has no connection.
+func TestCurves(t *testing.T) {
+	_, l := serve(t, &node{}, func(s *Server) { s.cfg.Curves = []tls.CurveID{tls.X25519} })
+	for curve, want := range map[tls.CurveID]bool{tls.X25519: true, tls.CurveP384: false} {
+		c, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, CurvePreferences: []tls.CurveID{curve}})
+		if (err == nil) != want {
+			t.Errorf("%s: %v", curve, err)
+		}
+		if err == nil {
+			c.Close()
+		}
+	}
+}

@@ -103,6 +103,9 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := &flushWriter{w: w}
+	if s.cfg.NoLogStreams {
+		*o.Stream = v1.LogStreamAll
+	}
 	var stdout, stderr io.Writer = out, out
 	switch *o.Stream {
 	case v1.LogStreamStdout:

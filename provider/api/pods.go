@@ -21,6 +21,39 @@ func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 	writePods(w, pods)
 }
 
+// allocatedPods lists the pods as they are allocated, without their status.
+func (s *Server) allocatedPods(w http.ResponseWriter, _ *http.Request) {
+	pods := s.cfg.Pods.AllocatedPods()
+	for i, p := range pods {
+		pods[i] = withoutStatus(p)
+	}
+	writePods(w, pods)
+}
+
+// allocatedPod shows one of these pods.
+func (s *Server) allocatedPod(w http.ResponseWriter, r *http.Request) {
+	for _, p := range s.cfg.Pods.AllocatedPods() {
+		if p.Namespace != r.PathValue("namespace") || p.Name != r.PathValue("pod") {
+			continue
+		}
+		if uid := r.PathValue("uid"); uid != "" && string(p.UID) != uid {
+			continue // a new pod of this name may exist beside the former one
+		}
+		p = withoutStatus(p)
+		p.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+		writeJSON(w, p)
+		return
+	}
+	http.Error(w, "pod not found", http.StatusNotFound)
+}
+
+// withoutStatus returns a shallow copy of the pod, because others share the pod.
+func withoutStatus(p *v1.Pod) *v1.Pod {
+	out := *p
+	out.Status = v1.PodStatus{}
+	return &out
+}
+
 func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 	report, err := s.cfg.Pods.Why(r.Context(), r.PathValue("namespace"), r.PathValue("pod"))
 	if err != nil {

@@ -33,11 +33,12 @@ func (s *Server) routes() []route {
 	pods := []string{"pods", "proxy"}
 	proxy := []string{"proxy"}
 	metrics := []string{"metrics"}
-	return []route{
+	all := []route{
 		{[]string{"/healthz", "/healthz/{check}"}, []string{http.MethodGet, http.MethodHead}, []string{"healthz", "proxy"}, s.healthz, false},
 		{[]string{"/pods", "/pods/{$}"}, get, pods, s.listPods, false},
 		{[]string{"/runningpods", "/runningpods/{$}"}, get, pods, s.runningPods, false},
-		{[]string{"/allocatedPods", "/allocatedPods/{namespace}/{pod}", "/allocatedPods/{namespace}/{pod}/{uid}"}, get, pods, nil, false},
+		{[]string{allocatedPath, allocatedPath + "/{$}"}, get, pods, s.allocatedPods, false},
+		{[]string{allocatedPath + "/{namespace}/{pod}", allocatedPath + "/{namespace}/{pod}/{uid}"}, get, pods, s.allocatedPod, false},
 		{[]string{"/configz"}, get, []string{"configz", "proxy"}, s.configz, false},
 		{[]string{"/flagz"}, get, []string{"configz"}, s.flagz, false},
 		{[]string{"/statusz"}, get, []string{"statusz"}, s.statusz, false},
@@ -50,7 +51,7 @@ func (s *Server) routes() []route {
 		{[]string{"/stats/summary"}, getPost, []string{"stats"}, s.summary, false},
 		{[]string{"/stats/"}, getPost, []string{"stats"}, notThere, false},
 		{[]string{"/logs/"}, get, []string{"log"}, s.systemLogs, true},
-		{[]string{"/checkpoint/{namespace}/{pod}/{container}"}, post, []string{"checkpoint"}, s.checkpoint, true},
+		{[]string{checkpointPattern}, post, []string{"checkpoint"}, s.checkpoint, true},
 
 		{[]string{"/containerLogs/{namespace}/{pod}/{container}"}, get, proxy, s.containerLogs, true},
 		{[]string{"/exec/{namespace}/{pod}/{container}", "/exec/{namespace}/{pod}/{uid}/{container}"}, getPost, proxy, s.exec, true},
@@ -64,7 +65,15 @@ func (s *Server) routes() []route {
 
 		{[]string{"/"}, anyVerb, proxy, notThere, false},
 	}
+	off := map[string]bool{"/flagz": s.cfg.NoFlagz, "/statusz": s.cfg.NoStatusz, checkpointPattern: s.cfg.Checkpoint == nil,
+		allocatedPath: !s.cfg.AllocatedPods, allocatedPath + "/{namespace}/{pod}": !s.cfg.AllocatedPods}
+	return slices.DeleteFunc(all, func(r route) bool { return off[r.patterns[0]] })
 }
+
+const (
+	checkpointPattern = "/checkpoint/{namespace}/{pod}/{container}"
+	allocatedPath     = "/allocatedPods"
+)
 
 // metricPath is the path of a route in metrics, in a kubelet's form: the first part, or two of
 // /metrics/..., and "other" for what no route has.

@@ -33,6 +33,9 @@ type Pods interface {
 	// PodByName returns the pod with its newest status.
 	PodByName(namespace, name string) (*v1.Pod, bool)
 	Pods() []*v1.Pod
+	// AllocatedPods returns the pods that have an allocation and have not ended, each with its
+	// allocated resources, for /allocatedPods.
+	AllocatedPods() []*v1.Pod
 	// RunningPods lists the pods that the runtime shows, for /runningpods.
 	RunningPods(ctx context.Context) ([]*v1.Pod, error)
 	// Container returns the newest instance of a container, or the one before it with previous. An
@@ -91,9 +94,11 @@ type Config struct {
 	// Certificate is CertFiles or SelfSigned.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// MinTLS is the lowest version of TLS; 1.2 by default. CipherSuites are those of TLS 1.2; Go's
-	// defaults by default. HTTP/2 needs one of those with AES_128_GCM_SHA256.
+	// defaults by default. HTTP/2 needs one of those with AES_128_GCM_SHA256. Curves are the key
+	// exchanges; Go's defaults by default.
 	MinTLS        uint16
 	CipherSuites  []uint16
+	Curves        []tls.CurveID
 	Authenticator authenticator.Request
 	Authorizer    authorizer.UnconditionalAuthorizer
 	Pods          Pods
@@ -106,11 +111,14 @@ type Config struct {
 	Metrics http.Handler
 	// ProbeMetrics serves /metrics/probes, SLIMetrics /metrics/slis.
 	ProbeMetrics, SLIMetrics http.Handler
-	// Version is shown at /statusz, Flags at /flagz.
-	Version func() string
-	Flags   map[string]string
+	// Version is shown at /statusz, Flags at /flagz. NoStatusz and NoFlagz: the API has no such path.
+	Version            func() string
+	Flags              map[string]string
+	NoStatusz, NoFlagz bool
+	// AllocatedPods: the API has /allocatedPods.
+	AllocatedPods bool
 	// Checkpoint writes a checkpoint of a running container to the host, and returns its path there. A
-	// timeout of 0 seconds is the runtime's own.
+	// timeout of 0 seconds is the runtime's own. Nil: the API has no such path.
 	Checkpoint func(ctx context.Context, p *v1.Pod, container, id string, timeout int64) (path string, err error)
 	// SystemLogs serves /logs/; nil: it is disabled.
 	SystemLogs http.Handler
@@ -118,6 +126,12 @@ type Config struct {
 	// request has been answered. method and path have few values: path is the first part of the
 	// request's, or two of /metrics/..., or "other".
 	Request func(method, path string, longRunning bool) (done func())
+	// Streamed counts a stream over WebSocket, by its kind: exec, attach, portforward.
+	Streamed func(kind string)
+	// NoTunnels: a port-forward cannot be tunnelled through a WebSocket.
+	NoTunnels bool
+	// NoLogStreams: a container's log shows both of its streams, even if the caller asks for one.
+	NoLogStreams bool
 	// Checked gets the result of each check of /healthz.
 	Checked func(check string, err error)
 	// Configz returns what /configz shows, a KubeletConfiguration as "kubeletconfig" among it; it must not
@@ -131,7 +145,7 @@ func (c *Config) validate() error {
 		"NodeName": c.NodeName != "", "Listener": c.Listener != nil, "Strangers": c.Strangers != nil, "Certificate": c.Certificate != nil,
 		"Authenticator": c.Authenticator != nil, "Authorizer": c.Authorizer != nil, "Pods": c.Pods != nil,
 		"Streams": c.Streams != nil, "Logs": c.Logs != nil, "SyncLoop": c.SyncLoop != nil, "Configz": c.Configz != nil,
-		"Metrics": c.Metrics != nil, "ProbeMetrics": c.ProbeMetrics != nil, "SLIMetrics": c.SLIMetrics != nil, "Checked": c.Checked != nil, "Version": c.Version != nil, "Checkpoint": c.Checkpoint != nil, "Stats": c.Stats != nil, "Request": c.Request != nil,
+		"Metrics": c.Metrics != nil, "ProbeMetrics": c.ProbeMetrics != nil, "SLIMetrics": c.SLIMetrics != nil, "Checked": c.Checked != nil, "Version": c.Version != nil, "Stats": c.Stats != nil, "Request": c.Request != nil, "Streamed": c.Streamed != nil,
 	} {
 		if !ok {
 			missing = append(missing, name)
@@ -191,6 +205,7 @@ func (s *Server) Run(ctx context.Context) error {
 		TLSConfig: &tls.Config{
 			MinVersion:         cmp.Or(s.cfg.MinTLS, tls.VersionTLS12),
 			CipherSuites:       s.cfg.CipherSuites,
+			CurvePreferences:   s.cfg.Curves,
 			GetCertificate:     s.cfg.Certificate,
 			GetConfigForClient: greeted,
 			// A client may use a certificate or a token, so request a certificate, but do not

@@ -11,12 +11,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -32,6 +34,7 @@ import (
 // node is a fake of everything behind the server.
 type node struct {
 	pods      []*v1.Pod
+	allocated []*v1.Pod
 	container Container
 	err       error
 	loopErr   error
@@ -69,7 +72,8 @@ func (n *node) PodByName(ns, name string) (*v1.Pod, bool) {
 	}
 	return nil, false
 }
-func (n *node) Pods() []*v1.Pod { return n.pods }
+func (n *node) Pods() []*v1.Pod          { return n.pods }
+func (n *node) AllocatedPods() []*v1.Pod { return slices.Clone(n.allocated) }
 func (n *node) Resolve(uid types.UID) types.UID {
 	if uid == "mirror" {
 		return "u1"
@@ -135,6 +139,11 @@ func (n *node) request(method, path string, long bool) func() {
 		n.counted = append(n.counted, fmt.Sprint(method, " ", path, " ", long))
 	}
 }
+func (n *node) streamed(kind string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.counted = append(n.counted, "WebSocket "+kind)
+}
 func (n *node) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	n.asked = append(n.asked, a.GetVerb()+" "+a.GetResource()+"/"+a.GetName()+"/"+a.GetSubresource())
 	if n.granted == nil || n.granted[a.GetSubresource()] {
@@ -161,8 +170,8 @@ func testServer(t *testing.T, n *node) *Server {
 	s, err := New(Config{NodeName: "n1", Listener: l, Strangers: NewStrangers(), Certificate: cert, Authenticator: n, Authorizer: n, Pods: n, Streams: n,
 		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() (map[string]any, error) {
 			return map[string]any{"kubeletconfig": map[string]int{"maxPods": 110}}, nil
-		}, Stats: n, Checked: func(string, error) {}, Request: n.request, Checkpoint: n.checkpoint,
-		Version: func() string { return "v1.37.1" }, Flags: map[string]string{"config": "/etc/bowline/config.yaml", "v": "2"},
+		}, Stats: n, Checked: func(string, error) {}, Request: n.request, Streamed: n.streamed, Checkpoint: n.checkpoint,
+		AllocatedPods: true, Version: func() string { return "v1.37.1" }, Flags: map[string]string{"config": "/etc/bowline/config.yaml", "v": "2"},
 		ProbeMetrics: http.NotFoundHandler(), SLIMetrics: http.NotFoundHandler(),
 		Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
 	testutil.Must(t, err)
@@ -178,61 +187,6 @@ func call(s *Server, method, path string, header ...string) *httptest.ResponseRe
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, r)
 	return w
-}
-
-// TestAuthorizationTable: every path requires the subresources that the 1.37 kubelet requires.
-func TestAuthorizationTable(t *testing.T) {
-	for _, c := range []struct{ method, path, want string }{
-		{"GET", "/healthz", "healthz,proxy"},
-		{"GET", "/healthz/syncloop", "healthz,proxy"},
-		{"GET", "/pods", "pods,proxy"},
-		{"GET", "/pods/", "pods,proxy"},
-		{"GET", "/runningpods/", "pods,proxy"},
-		{"GET", "/allocatedPods", "pods,proxy"},
-		{"GET", "/configz", "configz,proxy"},
-		{"GET", "/flagz", "configz"},
-		{"GET", "/statusz", "statusz"},
-		{"GET", "/metrics", "metrics"},
-		{"GET", "/metrics/cadvisor", "metrics"},
-		{"GET", "/metrics/resource", "metrics"},
-		{"GET", "/metrics/probes", "metrics"},
-		{"GET", "/stats/summary", "stats"},
-		{"GET", "/stats/", "stats"},
-		{"GET", "/logs/", "log"},
-		{"GET", "/logs/syslog", "log"},
-		{"POST", "/checkpoint/shop/web/app", "checkpoint"},
-		{"GET", "/containerLogs/shop/web/app", "proxy"},
-		{"POST", "/exec/shop/web/app", "proxy"},
-		{"GET", "/exec/shop/web/u1/app", "proxy"},
-		{"POST", "/attach/shop/web/app", "proxy"},
-		{"POST", "/portForward/shop/web", "proxy"},
-		{"POST", "/portForward/shop/web/u1", "proxy"},
-		{"POST", "/run/shop/web/app", "proxy"},
-		{"GET", "/debug/pprof/heap", "proxy"},
-		{"PUT", "/debug/flags/v", "proxy"},
-		{"GET", "/bowline/v1/why/shop/web", "proxy"},
-		{"GET", "/anything/else", "proxy"},
-	} {
-		n := &node{pods: []*v1.Pod{webPod()}, granted: map[string]bool{}}
-		w := call(testServer(t, n), c.method, c.path)
-		if w.Code != http.StatusForbidden {
-			t.Errorf("%s %s by someone without rights: %d, want 403", c.method, c.path, w.Code)
-		}
-		var want []string
-		for sub := range strings.SplitSeq(c.want, ",") {
-			want = append(want, verbs[c.method]+" nodes/n1/"+sub)
-		}
-		if got := strings.Join(n.asked, " "); got != strings.Join(want, " ") {
-			t.Errorf("%s %s asked for %q, want %q", c.method, c.path, got, want)
-		}
-		// Any one of them is enough.
-		for sub := range strings.SplitSeq(c.want, ",") {
-			n := &node{pods: []*v1.Pod{webPod()}, granted: map[string]bool{sub: true}}
-			if w := call(testServer(t, n), c.method, c.path); w.Code == http.StatusForbidden {
-				t.Errorf("%s %s with %s: 403", c.method, c.path, sub)
-			}
-		}
-	}
 }
 
 // TestRequestsAreCounted: each request counts once, whatever becomes of it, and callers cannot invent
@@ -347,6 +301,43 @@ func TestCheckpoint(t *testing.T) {
 	}
 }
 
+// TestPathsThatAreOff: a path whose feature gate is off is unknown, and /statusz does not list it.
+func TestPathsThatAreOff(t *testing.T) {
+	n := &node{pods: []*v1.Pod{webPod()}, allocated: []*v1.Pod{webPod()}, container: Container{ID: "c1", Running: true}}
+	without := func(change func(*Config)) *Server {
+		cfg := testServer(t, n).cfg
+		change(&cfg)
+		s, err := New(cfg)
+		testutil.Must(t, err)
+		return s
+	}
+	for _, c := range []struct {
+		method, path string
+		off          func(*Config)
+	}{
+		{"GET", "/flagz", func(c *Config) { c.NoFlagz = true }},
+		{"GET", "/statusz", func(c *Config) { c.NoStatusz = true }},
+		{"POST", "/checkpoint/shop/web/app", func(c *Config) { c.Checkpoint = nil }},
+		{"GET", "/allocatedPods", func(c *Config) { c.AllocatedPods = false }},
+		{"GET", "/allocatedPods/shop/web", func(c *Config) { c.AllocatedPods = false }},
+	} {
+		if w := call(testServer(t, n), c.method, c.path); w.Code != 200 {
+			t.Errorf("%s: %d %s", c.path, w.Code, w.Body)
+		}
+		if w := call(without(c.off), c.method, c.path); w.Code != 404 {
+			t.Errorf("%s while it is off: %d %s", c.path, w.Code, w.Body)
+		}
+	}
+	if w := call(without(func(c *Config) { c.NoFlagz = true }), "GET", "/statusz"); strings.Contains(w.Body.String(), "/flagz") {
+		t.Errorf("/statusz lists a path that is off: %s", w.Body)
+	}
+	tunnel := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Protocol", "SPDY/3.1+portforward.k8s.io"}
+	s := without(func(c *Config) { c.NoTunnels = true })
+	if w := call(s, "GET", "/portForward/shop/web", tunnel...); w.Code != 400 || !strings.Contains(w.Body.String(), `"port" is required`) {
+		t.Errorf("a tunnel while tunnels are off: %d %s", w.Code, w.Body)
+	}
+}
+
 func TestZPages(t *testing.T) {
 	s := testServer(t, &node{})
 	for _, c := range []struct {
@@ -401,6 +392,36 @@ func TestPodsAndConfigz(t *testing.T) {
 	}
 	if b := call(s, "GET", "/configz").Body.String(); b != `{"kubeletconfig":{"maxPods":110}}` {
 		t.Errorf("/configz: %s", b)
+	}
+}
+
+// TestAllocatedPods: the pods have their allocated resources and no status, as a kubelet shows them.
+func TestAllocatedPods(t *testing.T) {
+	web := webPod()
+	web.Status.Phase = v1.PodRunning
+	web.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
+	n := &node{pods: []*v1.Pod{webPod()}, allocated: []*v1.Pod{web}}
+	s := testServer(t, n)
+	var list v1.PodList
+	testutil.Must(t, json.Unmarshal(call(s, "GET", "/allocatedPods").Body.Bytes(), &list))
+	if list.Kind != "PodList" || len(list.Items) != 1 || list.Items[0].Spec.Containers[0].Resources.Requests.Cpu().MilliValue() != 100 || list.Items[0].Status.Phase != "" {
+		t.Errorf("/allocatedPods: %+v", list)
+	}
+	for path, code := range map[string]int{
+		"/allocatedPods/shop/web": 200, "/allocatedPods/shop/web/u1": 200, "/allocatedPods/shop/web/other": 404, "/allocatedPods/shop/web/mirror": 404,
+		"/allocatedPods/shop/none": 404, "/allocatedPods/other/web": 404, "/allocatedPods/shop": 404,
+	} {
+		w := call(s, "GET", path)
+		var got v1.Pod
+		if w.Code != code || code == 200 && (json.Unmarshal(w.Body.Bytes(), &got) != nil || got.Kind != "Pod" || got.APIVersion != "v1" || got.Name != "web" || got.Status.Phase != "") {
+			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, code)
+		}
+	}
+	if web.Status.Phase != v1.PodRunning || web.Kind != "" {
+		t.Error("a shared pod was changed")
+	}
+	if w := call(s, "POST", "/allocatedPods"); w.Code != 405 {
+		t.Errorf("a POST is a %d", w.Code)
 	}
 }
 
@@ -471,6 +492,13 @@ func TestPortForward(t *testing.T) {
 	if w := call(s, "GET", "/portForward/shop/web", append(ws, "SPDY/3.1+portforward.k8s.io")...); w.Code != 200 || n.sawPorts.Port != nil {
 		t.Errorf("tunnelled SPDY: %d, %v", w.Code, n.sawPorts.Port)
 	}
+	n.container = Container{ID: "c1", Running: true}
+	call(s, "GET", "/exec/shop/web/app?output=1&command=ls", append(ws, "v5.channel.k8s.io")...)
+	call(s, "POST", "/attach/shop/web/app?output=1")
+	streams := slices.DeleteFunc(n.counted, func(c string) bool { return !strings.HasPrefix(c, "WebSocket ") })
+	if want := []string{"WebSocket portforward", "WebSocket portforward", "WebSocket exec"}; !slices.Equal(streams, want) {
+		t.Errorf("counted are %q, want %q", streams, want)
+	}
 }
 
 func TestLogOptions(t *testing.T) {
@@ -503,6 +531,14 @@ func TestLogOptions(t *testing.T) {
 	}
 	if w := get("stream=Stdout"); w.Body.String() != "" {
 		t.Errorf("stream=Stdout shows stderr: %q", w.Body)
+	}
+	both := testServer(t, n)
+	both.cfg.NoLogStreams = true
+	if w := call(both, "GET", "/containerLogs/shop/web/app?stream=Stdout"); *n.sawLog.Stream != "All" || w.Body.String() != "err of /l" {
+		t.Errorf("stream=Stdout without the gate: %+v, %q", n.sawLog, w.Body)
+	}
+	if w := call(both, "GET", "/containerLogs/shop/web/app?stream=stdout"); w.Code != 422 {
+		t.Errorf("stream=stdout without the gate: %d", w.Code)
 	}
 	// Whatever is not false is true, as apimachinery parses parameters.
 	for v, want := range map[string]bool{"true": true, "1": true, "yes": true, "": true, "0": false, "False": false} {

@@ -74,7 +74,20 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(contex
 		fail(w, err)
 		return
 	}
+	s.streamed(r)
 	s.cfg.Streams.Proxy(w, r, url, o)
+}
+
+// streamed counts a stream over WebSocket, by the first part of its path.
+func (s *Server) streamed(r *http.Request) {
+	if isWebSocket(r) {
+		what, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		s.cfg.Streamed(strings.ToLower(what))
+	}
+}
+
+func isWebSocket(r *http.Request) bool {
+	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
 }
 
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
@@ -83,7 +96,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	ports, err := forwardedPorts(r)
+	ports, err := forwardedPorts(r, !s.cfg.NoTunnels)
 	if err != nil {
 		fail(w, err)
 		return
@@ -98,14 +111,15 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
+	s.streamed(r)
 	s.cfg.Streams.Proxy(w, r, url, StreamOptions{PortForward: true})
 }
 
 // forwardedPorts decodes the ports in the query of a WebSocket caller with the kubelet's own
 // protocol. With SPDY, tunnelled or not, each stream names its port.
-func forwardedPorts(r *http.Request) ([]int32, error) {
+func forwardedPorts(r *http.Request, tunnels bool) ([]int32, error) {
 	spoken := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ",")
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || strings.Contains(spoken, "SPDY/3.1") {
+	if !isWebSocket(r) || tunnels && strings.Contains(spoken, "SPDY/3.1") {
 		return nil, nil
 	}
 	var ports []int32

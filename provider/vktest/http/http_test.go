@@ -86,7 +86,8 @@ func (m *machine) Resolve(uid types.UID) types.UID { return uid }
 func (m *machine) PodByName(ns, name string) (*v1.Pod, bool) {
 	return m.pod(), ns == "n" && name == "p"
 }
-func (m *machine) Pods() []*v1.Pod { return []*v1.Pod{m.pod()} }
+func (m *machine) Pods() []*v1.Pod          { return []*v1.Pod{m.pod()} }
+func (m *machine) AllocatedPods() []*v1.Pod { return m.Pods() }
 func (m *machine) RunningPods(context.Context) ([]*v1.Pod, error) {
 	return m.Pods(), nil
 }
@@ -144,7 +145,7 @@ func ours(t *testing.T, m *machine) *api.Server {
 	cert, err := api.SelfSigned("n1", []net.IP{net.IPv4(127, 0, 0, 1)})
 	check(t, err)
 	s, err := api.New(api.Config{NodeName: "n1", Listener: l, Strangers: api.NewStrangers(), Certificate: cert, Authenticator: open{}, Authorizer: open{}, Pods: m, Streams: m,
-		SyncLoop: func() error { return nil }, Configz: func() (map[string]any, error) { return nil, nil }, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Stats: noStats{}, Checked: func(string, error) {}, Request: func(string, string, bool) func() { return func() {} }, Version: func() string { return "" },
+		SyncLoop: func() error { return nil }, Configz: func() (map[string]any, error) { return nil, nil }, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Stats: noStats{}, Checked: func(string, error) {}, Request: func(string, string, bool) func() { return func() {} }, Streamed: func(string) {}, Version: func() string { return "" },
 		Checkpoint:   func(context.Context, *v1.Pod, string, string, int64) (string, error) { return "", nil },
 		ProbeMetrics: noMetrics, SLIMetrics: noMetrics,
 		Logs: func(_ context.Context, _ string, o *v1.PodLogOptions, _ func(context.Context) (bool, error), _, _ io.Writer) error {
