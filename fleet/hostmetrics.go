@@ -17,8 +17,9 @@ import (
 // hostMetrics are the metrics of the process about its hosts.
 type hostMetrics struct {
 	metrics.BaseStableCollector
-	states func() map[string]pool.State
-	nodes  func() map[string]*node.Node // those that serve
+	states     func() map[string]pool.State
+	nodes      func() map[string]node.State // of those that serve
+	operations *operations
 }
 
 var (
@@ -37,12 +38,12 @@ func hostDesc(name, help string, labels ...string) *metrics.Desc {
 
 // ObserveHosts adds the metrics about the hosts of this process to those of the process.
 func ObserveHosts(hosts *pool.Pool, drivers *Drivers) {
-	legacyregistry.CustomMustRegister(&hostMetrics{states: hosts.States, nodes: drivers.serving})
+	legacyregistry.CustomMustRegister(&hostMetrics{states: hosts.States, nodes: drivers.serving, operations: drivers.operations})
 }
 
 // DescribeWithStability implements metrics.StableCollector.
 func (m *hostMetrics) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, d := range []*metrics.Desc{hostsByState, linkUp, linkRTT, reconnects, linkBytes, observedAge, buildInfo} {
+	for _, d := range []*metrics.Desc{hostsByState, linkUp, linkRTT, reconnects, linkBytes, observedAge, buildInfo, operationTime, operationErrors} {
 		ch <- d
 	}
 }
@@ -64,8 +65,8 @@ func (m *hostMetrics) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	b := version.This()
 	put(buildInfo, metrics.GaugeValue, 1, b.Version, b.Commit, b.Go)
-	for name, n := range m.nodes() {
-		s := n.State()
+	m.operations.collect(ch)
+	for name, s := range m.nodes() {
 		if !s.ObservedAt.IsZero() {
 			put(observedAge, metrics.GaugeValue, time.Since(s.ObservedAt).Seconds(), name)
 		}
@@ -96,8 +97,8 @@ func Alive(ctx context.Context, hosts *pool.Pool, drivers *Drivers) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
 	defer cancel()
 	errs := []error{hosts.Ping(ctx)}
-	for name, n := range drivers.serving() {
-		if err := n.State().Stuck; err != nil {
+	for name, s := range drivers.serving() {
+		if err := s.Stuck; err != nil {
 			errs = append(errs, fmt.Errorf("host %s: %w", name, err))
 		}
 	}

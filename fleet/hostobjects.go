@@ -14,9 +14,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	tracingapi "k8s.io/component-base/tracing/api/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
@@ -105,10 +108,18 @@ type Drivers struct {
 	Flags map[string]string
 	// Logs has the newest log lines of the process, for the log queries of each node.
 	Logs *nodelogs.Own
+	// Logging is how the process logs, which each node shows at /configz.
+	Logging *logsapi.LoggingConfiguration
+	// Tracer makes the spans of each node; nil: none are made. Tracing is its configuration, which each
+	// node shows at /configz.
+	Tracer  trace.Tracer
+	Tracing *tracingapi.TracingConfiguration
 
 	mu      sync.Mutex
 	byName  map[string]*driver
 	metrics map[string]*node.Metrics // of each host's node, for each driver of the host in turn
+
+	operations *operations // of each host
 }
 
 type driver struct {
@@ -130,7 +141,7 @@ const (
 func NewDrivers() *Drivers { return newDrivers(openingsPerCPU * runtime.GOMAXPROCS(0)) }
 
 func newDrivers(openings int) *Drivers {
-	return &Drivers{byName: map[string]*driver{}, metrics: map[string]*node.Metrics{}, Logs: nodelogs.NewOwn(io.Discard, os.Getpid()), openings: startlimiter.New(openings, openingLease), strangers: api.NewStrangers()}
+	return &Drivers{byName: map[string]*driver{}, metrics: map[string]*node.Metrics{}, operations: newOperations(), Logs: nodelogs.NewOwn(io.Discard, os.Getpid()), openings: startlimiter.New(openings, openingLease), strangers: api.NewStrangers()}
 }
 
 // Manage runs the driver of one host, and tracks it.
@@ -144,7 +155,7 @@ func (d *Drivers) Manage(ctx context.Context, cfg *config.Host, hook host.Hook) 
 
 // config returns what the driver of a host needs, with what it shares with those of other hosts.
 func (d *Drivers) config(cfg *config.Host, hook host.Hook) node.Config {
-	n := node.Config{Host: cfg, Hook: hook, Openings: d.openings, Strangers: d.strangers, Metrics: d.metricsOf(cfg.Name), Logs: d.Logs, Flags: d.Flags}
+	n := node.Config{Host: cfg, Hook: d.operations.of(cfg.Name).timed(hook), Openings: d.openings, Strangers: d.strangers, Metrics: d.metricsOf(cfg.Name), Logs: d.Logs, Logging: d.Logging, Tracer: d.Tracer, Tracing: d.Tracing, Flags: d.Flags}
 	if cfg.HostObject != "" {
 		n.Recognize = func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, cfg.HostObject, m) }
 	}
@@ -176,15 +187,19 @@ func (d *Drivers) end(this *driver) {
 	this.ended = true
 }
 
-// serving returns the nodes that serve, by the names of their hosts.
-func (d *Drivers) serving() map[string]*node.Node {
+// serving returns the states of the nodes that serve, by the names of their hosts.
+func (d *Drivers) serving() map[string]node.State {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	out := make(map[string]*node.Node, len(d.byName))
+	nodes := make(map[string]*node.Node, len(d.byName))
 	for name, this := range d.byName {
 		if n := this.node.Load(); n != nil {
-			out[name] = n
+			nodes[name] = n
 		}
+	}
+	d.mu.Unlock()
+	out := make(map[string]node.State, len(nodes))
+	for name, n := range nodes {
+		out[name] = n.State()
 	}
 	return out
 }
@@ -230,6 +245,7 @@ func (d *Drivers) keep(states map[string]pool.State) {
 		return !ok && (d.byName[host] == nil || d.byName[host].ended)
 	}
 	budgets.keep(gone)
+	d.operations.keep(gone)
 	d.Logs.Forget(gone)
 	maps.DeleteFunc(d.metrics, func(host string, _ *node.Metrics) bool { return gone(host) })
 	maps.DeleteFunc(d.byName, func(host string, _ *driver) bool { return gone(host) })

@@ -38,6 +38,10 @@ func TestEventsOfAStatus(t *testing.T) {
 		"the same other machine":     {conditions{ready(metav1.ConditionFalse, ReasonOtherMachine, "a")}, conditions{ready(metav1.ConditionFalse, ReasonOtherMachine, "a")}, nil},
 		"yet another machine":        {conditions{ready(metav1.ConditionFalse, ReasonOtherMachine, "a")}, conditions{ready(metav1.ConditionFalse, ReasonOtherMachine, "b")}, []event{{"Warning", "OtherMachine", "b"}}},
 		"lost to another process":    {conditions{fine}, conditions{ready(metav1.ConditionFalse, ReasonFailed, "another Bowline has the lock")}, []event{{"Warning", "Failed", "another Bowline has the lock"}}},
+		"of another process":         {conditions{starting}, conditions{ready(metav1.ConditionFalse, ReasonInUse, "another Bowline")}, []event{{"Warning", "InUse", "another Bowline"}}},
+		"in use after a failure":     {conditions{ready(metav1.ConditionFalse, ReasonFailed, "no route")}, conditions{ready(metav1.ConditionFalse, ReasonInUse, "another Bowline")}, []event{{"Warning", "InUse", "another Bowline"}}},
+		"deleted":                    {conditions{fine}, conditions{ready(metav1.ConditionFalse, ReasonDraining, "no new pods")}, []event{{"Normal", "Draining", "no new pods"}}},
+		"deleted, next message":      {conditions{ready(metav1.ConditionFalse, ReasonDraining, "no new pods")}, conditions{ready(metav1.ConditionFalse, ReasonDraining, "2 pods")}, nil},
 		"a node that is not ready":   {conditions{fine}, conditions{ready(metav1.ConditionFalse, "KubeletNotReady", "m")}, nil},
 		"deleted, and it is blocked": {conditions{ready(metav1.ConditionFalse, ReasonDraining, "m")}, conditions{ready(metav1.ConditionFalse, ReasonBlocked, "b")}, []event{{"Warning", "Blocked", "b"}}},
 	} {

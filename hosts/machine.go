@@ -7,11 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
@@ -155,35 +152,4 @@ func (s *Source) Recognize(ctx context.Context, name string, found v1alpha1.Mach
 		return &OtherMachineError{name, *h.Status.Machine, found}
 	}
 	return nil
-}
-
-// component is the source of events on Hosts.
-const component = "bowline"
-
-// announce writes the events of a change of a Host's status. A failure to write one is only logged,
-// because the conditions say the same.
-func (s *Source) announce(ctx context.Context, h *v1alpha1.Host, now *v1alpha1.HostStatus) {
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
-	for i, e := range eventsOf(&h.Status, now) {
-		at := metav1.NewTime(time.Now())
-		// Events on cluster-scoped objects belong to the namespace default.
-		_, err := s.cfg.Client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, &v1.Event{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", h.Name, at.UnixNano()+int64(i)), Namespace: metav1.NamespaceDefault},
-			InvolvedObject: v1.ObjectReference{
-				APIVersion: v1alpha1.GroupVersion.String(), Kind: "Host", Name: h.Name, UID: h.UID, ResourceVersion: h.ResourceVersion,
-			},
-			Type: e.kind, Reason: e.reason, Message: eventMessage(e.message), Count: 1, FirstTimestamp: at, LastTimestamp: at,
-			Source: v1.EventSource{Component: component},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to write the event on the Host", "reason", e.reason)
-		}
-	}
-}
-
-// eventMessage truncates to the length that the API server accepts for an event.
-func eventMessage(message string) string {
-	const most = 1024
-	return strings.ToValidUTF8(message[:min(most, len(message))], "")
 }

@@ -105,6 +105,7 @@ func TestTranslateRefuses(t *testing.T) {
 		"socket":        {func(h *v1alpha1.Host) { h.Spec.Endpoint = "ssh://root@box" }, "spec.endpoint: Invalid value"},
 		"secret's name": {func(h *v1alpha1.Host) { h.Spec.CredentialsSecretRef.Name = "No" }, "spec.credentialsSecretRef.name: Invalid value"},
 		"label":         {func(h *v1alpha1.Host) { h.Spec.Labels = map[string]string{"kubernetes.io/role": "x"} }, "a node may not set this label"},
+		"address":       {func(h *v1alpha1.Host) { h.Spec.NodeIP = "box" }, "spec.nodeIP: Invalid value"},
 		"reserved":      {func(h *v1alpha1.Host) { h.Spec.Reserved = map[string]v1alpha1.Amount{"cpu": "much"} }, "spec.reserved[cpu]: Invalid value"},
 	} {
 		h := remoteHost("box")
@@ -145,9 +146,9 @@ func TestExposedHost(t *testing.T) {
 	if err != nil || cfg.Exposed() || cfg.Server.Port != 0 || cfg.Server.PublishedAddress != "10.0.0.2" {
 		t.Errorf("by the process: %+v, %v", cfg, err)
 	}
-	h.Spec.KubeletExposure = v1alpha1.ExposureHost
+	h.Spec.KubeletExposure, h.Spec.NodeIP = v1alpha1.ExposureHost, "10.0.0.7"
 	cfg, err = Translate(h, from, "ours", "")
-	if err != nil || !cfg.Exposed() || cfg.Server != (config.Server{Address: "0.0.0.0", Port: 10250}) {
+	if err != nil || !cfg.Exposed() || cfg.NodeIP != "10.0.0.7" || cfg.Server != (config.Server{Address: "0.0.0.0", Port: 10250}) {
 		t.Errorf("by the machine: %+v, %v", cfg, err)
 	}
 	h.Spec = v1alpha1.HostSpec{Endpoint: "unix:///run/x.sock", KubeletExposure: v1alpha1.ExposureHost}

@@ -96,6 +96,7 @@ func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.
 		if err := s.forget(ctx, node, pods, detaches); err != nil {
 			return nil, err
 		}
+		s.tellNode(ctx, node.Name, released(h, "Host"))
 		return notReadyf(ReasonDraining, "the node %s is deleted", node.Name), nil
 	default:
 		if detaches {
@@ -104,7 +105,13 @@ func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.
 			klog.FromContext(ctx).Info("Removed the Host", "endpoint", h.Spec.Endpoint)
 		}
 		keep := slices.DeleteFunc(slices.Clone(h.Finalizers), func(f string) bool { return f == v1alpha1.Finalizer })
-		return nil, ignoreGone(s.cfg.API.SetFinalizers(ctx, h, keep))
+		if err := s.cfg.API.SetFinalizers(ctx, h, keep); err != nil {
+			return nil, ignoreGone(err)
+		}
+		if h.Status.NodeName != "" { // it has been a node
+			s.tell(ctx, h, []event{released(h, "")})
+		}
+		return nil, nil
 	}
 }
 
@@ -118,7 +125,8 @@ func (s *Source) evict(ctx context.Context, h *v1alpha1.Host, node *v1.Node, pod
 	s.want(ctx, h.Name, cfg)
 	round, err := s.drained(node.Name).EvictAll(ctx, pods)
 	for _, name := range round.Evicted {
-		klog.FromContext(ctx).Info("Evicted a pod of the Host", "pod", name)
+		namespace, pod, _ := strings.Cut(name, "/")
+		klog.FromContext(ctx).Info("Evicted a pod of the Host", "pod", klog.KRef(namespace, pod))
 	}
 	if err != nil {
 		return nil, err
@@ -135,6 +143,14 @@ func (s *Source) evict(ctx context.Context, h *v1alpha1.Host, node *v1.Node, pod
 		return notReadyf(ReasonBlocked, "%d pods must stop, but the host cannot be managed: %s"+orDetach, len(ending), trouble, h.Name), nil
 	}
 	return notReadyf(ReasonDraining, "%d pods are terminating: %s", len(ending), several(ending)), nil
+}
+
+// released returns the event of the end of a deleted Host. prefix is that of its reason.
+func released(h *v1alpha1.Host, prefix string) event {
+	if h.Spec.DeletionPolicy == v1alpha1.DeletionDetach {
+		return event{v1.EventTypeNormal, prefix + reasonDetached, "the Host " + h.Name + " was deleted; the containers on the host keep running"}
+	}
+	return event{v1.EventTypeNormal, prefix + reasonReleased, "the Host " + h.Name + " was deleted; nothing of the node is left on the host"}
 }
 
 // several joins up to five names, and counts the rest.

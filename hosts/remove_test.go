@@ -34,6 +34,20 @@ func managed(t *testing.T, policy v1alpha1.DeletionPolicy) *world {
 	return w
 }
 
+// told expects these events on the Host box, or on its node.
+func (w *world) told(kind string, reasons ...string) {
+	w.t.Helper()
+	for _, reason := range reasons {
+		found := false
+		for _, e := range w.events(reason) {
+			found = found || e.InvolvedObject.Kind == kind && e.InvolvedObject.Name == "box" && e.Message != ""
+		}
+		if !found {
+			w.t.Errorf("no event %s on the %s", reason, kind)
+		}
+	}
+}
+
 // TestDrain: disruption budgets are respected, the driver ends the pods before it stops, the
 // machine is released, and the node goes last.
 func TestDrain(t *testing.T) {
@@ -85,6 +99,8 @@ func TestDrain(t *testing.T) {
 		if len(w.released) != 1 {
 			t.Errorf("the machine was emptied %d times", len(w.released))
 		}
+		w.told("Host", "Draining", "Blocked", "Releasing", "Released")
+		w.told("Node", "HostReleased")
 		if _, err := w.client.CoreV1().Nodes().Get(t.Context(), "box", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("the node: %v", err)
 		}
@@ -115,6 +131,8 @@ func TestDrainOfALostMachine(t *testing.T) {
 		if len(w.released) != 0 {
 			t.Error("a detach has touched the machine")
 		}
+		w.told("Host", "Detaching", "Detached")
+		w.told("Node", "HostDetached")
 	})
 }
 

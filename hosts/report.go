@@ -25,6 +25,8 @@ type Report struct {
 	NodeName string
 	// Link to a remote host; nil for a local one.
 	Link *Link
+	// Unlocked means that the lock of the host was lost, and is not held again yet.
+	Unlocked bool
 	// Exposed tells whether the machine listens for the node's API (kubeletExposure: host); nil if
 	// it is not configured to, or not known yet.
 	Exposed *Exposed
@@ -59,6 +61,9 @@ func (s *Source) Report(name string, r Report) {
 	wanted := s.wanted[name] != nil
 	if wanted {
 		s.reports[name] = r
+		if e := lockEvent(&before, &r); known && e != nil {
+			s.pending[name] = append(s.pending[name], *e)
+		}
 	}
 	s.mu.Unlock()
 	if wanted && (!known || !reflect.DeepEqual(before, r)) {

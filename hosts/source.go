@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -95,11 +96,14 @@ type Source struct {
 	queue   workqueue.TypedRateLimitingInterface[string]
 	secrets *secrets
 	names   notify.Signal // a Host has been added or deleted
+	events  atomic.Int64  // how many were written; for their names
 
 	mu       sync.Mutex
 	wanted   map[string]*config.Host
 	reports  map[string]Report
 	written  map[string]time.Time // when each status was last written
+	pending  map[string][]event   // events that are not those of a status
+	bounds   map[string]bounds    // of the events
 	releases map[string]*release
 	at       map[string]bool // Hosts that may be worked on; used only with a Shard
 	ctx      context.Context // the context of Run
@@ -112,7 +116,7 @@ func New(c Config) (*Source, error) {
 		return nil, fmt.Errorf("hosts: %w", err)
 	}
 	s := &Source{
-		cfg: c, wanted: map[string]*config.Host{}, reports: map[string]Report{}, written: map[string]time.Time{}, releases: map[string]*release{},
+		cfg: c, wanted: map[string]*config.Host{}, reports: map[string]Report{}, written: map[string]time.Time{}, pending: map[string][]event{}, bounds: map[string]bounds{}, releases: map[string]*release{},
 		at: map[string]bool{}, names: notify.New(),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)),
 	}
@@ -229,6 +233,7 @@ func (s *Source) reconcile(ctx context.Context, name string) (again time.Duratio
 	default:
 		s.want(ctx, name, cfg)
 	}
+	s.tell(ctx, h, s.takePending(name))
 	wait, err := s.writeStatus(ctx, h, refusal)
 	if again == 0 || wait > 0 && wait < again {
 		again = wait
@@ -266,7 +271,7 @@ func (s *Source) writeStatus(ctx context.Context, h *v1alpha1.Host, v *notReady)
 	s.mu.Lock()
 	s.written[h.Name] = now
 	s.mu.Unlock()
-	s.announce(ctx, h, status)
+	s.tell(ctx, h, eventsOf(&h.Status, status))
 	return 0, nil
 }
 
@@ -316,6 +321,8 @@ func (s *Source) gone(name string) {
 	defer s.mu.Unlock()
 	delete(s.reports, name)
 	delete(s.written, name)
+	delete(s.pending, name)
+	delete(s.bounds, name)
 	delete(s.releases, name)
 	delete(s.at, name)
 }

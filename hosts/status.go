@@ -23,6 +23,7 @@ const (
 	ReasonStarting    = "Starting"    // to be managed, nothing known yet
 	ReasonChanged     = "Changed"     // the Host was changed; the old driver is being stopped
 	ReasonFailed      = "Failed"      // cannot be managed at the moment; retried
+	ReasonInUse       = "InUse"       // another process, cluster or agent manages the host; retried
 	ReasonQuarantined = "Quarantined" // it exceeded a budget; retried with a growing pause
 	ReasonInvalid     = "Invalid"     // the Host object has a mistake
 	ReasonCredentials = "Credentials" // the Secret is missing, or has no key
@@ -59,6 +60,7 @@ func statusOf(h *v1alpha1.Host, v *notReady, wanted *config.Host, r *Report, now
 	}
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse}
 	var other *OtherMachineError
+	var inUse interface{ HostInUse() bool } // syncloop/owner.RefusedError
 	switch {
 	case v != nil:
 		ready.Reason, ready.Message = v.reason, v.message
@@ -71,6 +73,8 @@ func statusOf(h *v1alpha1.Host, v *notReady, wanted *config.Host, r *Report, now
 		ready.Message = fmt.Sprintf("the host is quarantined until %s: %s", r.Quarantined.UTC().Format(time.RFC3339), hint.Text(r.Err))
 	case errors.As(r.Err, &other):
 		ready.Reason, ready.Message = ReasonOtherMachine, hint.Text(r.Err)
+	case errors.As(r.Err, &inUse) && inUse.HostInUse():
+		ready.Reason, ready.Message = ReasonInUse, hint.Text(r.Err)
 	case r.Err != nil:
 		ready.Reason, ready.Message = ReasonFailed, hint.Text(r.Err)
 	case r.NodeName == "":

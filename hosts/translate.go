@@ -32,7 +32,7 @@ func secretName(h *v1alpha1.Host) string {
 func Translate(h *v1alpha1.Host, template *config.Host, namespace, kubeconfig string) (*config.Host, error) {
 	cfg := *template
 	cfg.Name, cfg.HostObject, cfg.NodeName = h.Name, h.Name, nodeName(h)
-	cfg.Endpoint, cfg.KubeletExposure = h.Spec.Endpoint, string(h.Spec.KubeletExposure)
+	cfg.Endpoint, cfg.KubeletExposure, cfg.NodeIP = h.Spec.Endpoint, string(h.Spec.KubeletExposure), h.Spec.NodeIP
 	if cfg.Exposed() { // the template's address is this process's own
 		cfg.Server.Address, cfg.Server.PublishedAddress, cfg.Server.Port = "", "", 0
 	}

@@ -131,6 +131,14 @@ type HostSpec struct {
 	// +kubebuilder:validation:Enum=process;host
 	KubeletExposure KubeletExposure `json:"kubeletExposure,omitempty"`
 
+	// NodeIP is the host's address, or an IPv4 and an IPv6 address separated by a comma; by
+	// default what the host itself reports. It is the hostIP of pods, and with
+	// kubeletExposure host also the node's address.
+	// +optional
+	// +kubebuilder:validation:MaxLength=96
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-fA-F.:]+(,[0-9a-fA-F.:]+)?$')",message="an IP address, or one of IPv4 and one of IPv6, such as 10.0.0.7,fd00::7"
+	NodeIP string `json:"nodeIP,omitempty"`
+
 	// Policy is what the host's owner allows. Bowline rejects other pods, with the reason.
 	// +optional
 	Policy *Policy `json:"policy,omitempty"`
@@ -331,6 +339,12 @@ const (
 const (
 	ReasonLinkUp   = "LinkUp"
 	ReasonLinkDown = "LinkDown"
+)
+
+// Reasons of the events, on Hosts and on Nodes, when the lock of a managed host is lost and held again.
+const (
+	ReasonLockLost       = "LockLost"
+	ReasonLockReacquired = "LockReacquired"
 )
 
 // Names that Bowline writes to objects.

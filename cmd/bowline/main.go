@@ -15,7 +15,10 @@ import (
 	"github.com/spf13/pflag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/fleet"
 	"github.com/bowline-k8s/bowline/mountns"
 	"github.com/bowline-k8s/bowline/nodelogs"
 	"github.com/bowline-k8s/bowline/version"
@@ -27,7 +30,9 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal kills the process
 	as := calledAs(os.Args[0])
-	if status := explain(os.Stderr, as, rootCommand(as).ExecuteContext(ctx)); status != 0 {
+	root := rootCommand(as)
+	err := root.ExecuteContext(ctx)
+	if status := report(os.Stderr, as, wantsJSON(root, os.Args[1:]), err); status != 0 {
 		os.Exit(status)
 	}
 }
@@ -58,8 +63,8 @@ fail, with nothing on standard error, when the report on standard output says wh
 	root.Flags().Bool("version", false, "print the version") // without a shorthand: -v is the verbosity
 	// The newest lines about each host are kept for its node.
 	logs := nodelogs.NewOwn(os.Stderr, os.Getpid())
-	logFlags(root, logs)
-	root.AddCommand(runCommand(logs), configureCommand(), whyCommand(), topCommand(), hostCommand(), joinCommand(), labCommand(findLab), versionCommand())
+	log := logFlags(root, logs)
+	root.AddCommand(runCommand(logs, log), configureCommand(), whyCommand(), topCommand(), hostCommand(), joinCommand(), labCommand(findLab), versionCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd("completion") // before usable walks the tree
@@ -68,21 +73,33 @@ fail, with nothing on standard error, when the report on standard output says wh
 	return root
 }
 
-// logFlags adds the log flags of a Kubernetes component. Those that only tune its output streams are
-// hidden. The log goes to out.
-func logFlags(root *cobra.Command, out io.Writer) {
-	logging := logsapi.NewLoggingConfiguration()
+// logging is how the process logs: what its flags say, and to where.
+type logging struct {
+	*logsapi.LoggingConfiguration
+	out io.Writer
+}
+
+// apply takes effect once, before anything is logged. The configuration file counts where no flag is given.
+func (l *logging) apply(c *cobra.Command, file *config.Logging) error {
+	file.Into(l.LoggingConfiguration, c.Flags().Changed)
+	streams := &logsapi.LoggingOptions{ErrorStream: l.out, InfoStream: l.out}
+	if err := logsapi.ValidateAndApplyWithOptions(l.LoggingConfiguration, streams, nil); err != nil {
+		return wrongUsage(c, "settings of the log: %v", err)
+	}
+	fleet.LogLibraries(klog.Background())
+	return nil
+}
+
+// logFlags adds the log flags of a Kubernetes component, and has every command apply them. Those that
+// only tune its output streams are hidden. The log goes to out.
+func logFlags(root *cobra.Command, out io.Writer) *logging {
+	l := &logging{logsapi.NewLoggingConfiguration(), out}
 	flags := root.PersistentFlags()
-	logsapi.AddFlags(logging, flags)
+	logsapi.AddFlags(l.LoggingConfiguration, flags)
 	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = strings.HasPrefix(f.Name, "log-") })
-	flags.Lookup("v").Usage = "the verbosity of the log on standard error: 4 shows each login, 5 each call to a host"
+	flags.Lookup("v").Usage = "the verbosity of the log on standard error: 2 shows what happens to each pod, 4 each login, 5 each call to a host"
 	flags.Lookup("logging-format").Usage = "the format of the log: text or json"
 	flags.Lookup("vmodule").Usage = "the verbosity by source file, PATTERN=N,... (text format only)"
-	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
-		streams := &logsapi.LoggingOptions{ErrorStream: out, InfoStream: out}
-		if err := logsapi.ValidateAndApplyWithOptions(logging, streams, nil); err != nil {
-			return wrongUsage(c, "log flags: %v", err)
-		}
-		return nil
-	}
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return l.apply(c, nil) }
+	return l
 }

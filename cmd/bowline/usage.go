@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/logs/json"
 
 	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/pod"
@@ -37,6 +39,40 @@ func explain(to io.Writer, as string, err error) int {
 		fmt.Fprintf(to, "See \"%s --help\".\n", usage.see)
 	}
 	return 1
+}
+
+// report is explain in the format of the log: a program that reads JSON there gets the error as JSON too.
+func report(to io.Writer, as string, inJSON bool, err error) int {
+	if err == nil || errors.Is(err, errReported) || !inJSON {
+		return explain(to, as, err)
+	}
+	log, control := (json.Factory{}).Create(*logsapi.NewLoggingConfiguration(), logsapi.LoggingOptions{ErrorStream: to, InfoStream: to})
+	for _, one := range each(err) {
+		values := hint.With(one, "program", as)
+		if usage := (*usageError)(nil); errors.As(one, &usage) {
+			values = append(values, "see", usage.see+" --help")
+		}
+		log.Error(one, "Failed to run the command", values...)
+	}
+	control.Flush()
+	return 1
+}
+
+// wantsJSON reports whether the log is in JSON: by the configuration that root has applied, or by args,
+// the command line, whatever else is wrong with it.
+func wantsJSON(root *cobra.Command, args []string) bool {
+	format := root.PersistentFlags().Lookup("logging-format").Value.String()
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		if value, is := strings.CutPrefix(arg, "--logging-format="); is {
+			format = value
+		} else if arg == "--logging-format" && i+1 < len(args) {
+			format = args[i+1]
+		}
+	}
+	return format == logsapi.JSONLogFormat
 }
 
 // wrongUsage returns the error for a mistake in the command line of c.
