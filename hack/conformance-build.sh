@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds Kubernetes' e2e suite and the images that it needs, from the Kubernetes version of the lab
+# Builds Kubernetes' e2e suites and the images that they need, from the Kubernetes version of the lab
 # and from Debian packages. The script pulls no image.
 #
 #   hack/conformance-build.sh
 #
-# The suite is $BOWLINE_CACHE/conformance/e2e.test. The images are directories for "bowline-lab
-# load-image", in $BOWLINE_CACHE/conformance/images/REPOSITORY:TAG. repositories.yaml beside them maps
-# the image names of the suite to these images.
+# The suites are e2e.test and e2e_node.test in $BOWLINE_CACHE/conformance. The images are directories
+# for "bowline-lab load-image", in $BOWLINE_CACHE/conformance/images/REPOSITORY:TAG. repositories.yaml
+# beside them maps the image names of the suites to these images.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "hack/conformance-build.sh: run it as root: it sets the owners of the images' files" >&2; exit 1; }
@@ -27,8 +27,13 @@ fi
 # program NAME PACKAGE
 program() { go -C lab/conformance build -trimpath -buildvcs=false -ldflags '-s -w' -o "$programs/$1" "$kubernetes/$2"; }
 
-echo "building the e2e suite (some minutes)"
-go -C lab/conformance test -c -trimpath -ldflags '-s -w' -o "$out/e2e.test" $kubernetes/e2e
+# The suites choose fixtures by their own version, which only the linker sets.
+version=$(go -C lab/conformance list -m -f '{{.Version}}' k8s.io/kubernetes)
+component=k8s.io/component-base/version
+flags="-s -w -X $component.gitVersion=$version -X $component.gitMajor=$(cut -d. -f1 <<<"${version#v}") -X $component.gitMinor=$(cut -d. -f2 <<<"$version")"
+echo "building the e2e suites (some minutes)"
+go -C lab/conformance test -c -trimpath -ldflags "$flags" -o "$out/e2e.test" $kubernetes/e2e
+go -C lab/conformance test -c -trimpath -ldflags "$flags" -o "$out/e2e_node.test" $kubernetes/e2e_node
 go -C lab/conformance build -trimpath -buildvcs=false -ldflags '-s -w' -o "$programs/ginkgo" github.com/onsi/ginkgo/v2/ginkgo
 ln -sf "${BOWLINE_CACHE:-/var/cache/bowline}/bin/bowline-kube" "$programs/kubectl"
 echo "building the programs of its images"
@@ -37,6 +42,8 @@ program nnp images/nonewprivs
 program regression-issue-74839 images/regression-issue-74839
 program consumer images/resource-consumer
 program consume-cpu images/resource-consumer/consume-cpu
+go -C lab/conformance build -trimpath -buildvcs=false -ldflags '-s -w' -o "$programs/sample-apiserver" k8s.io/sample-apiserver
+go -C lab/conformance build -trimpath -buildvcs=false -ldflags '-s -w' -o "$programs/etcd" go.etcd.io/etcd/server/v3
 CGO_ENABLED=0 go -C lab build -trimpath -buildvcs=false -ldflags '-s -w' -o "$programs/pause" ./images/pause
 
 # Debian's programs, without its package manager: the archives of a package and of its dependencies
@@ -66,11 +73,12 @@ root() {
   printf '%s\n' 'root:x:0:0:root:/root:/bin/sh' 'daemon:x:1:1:daemon:/usr/sbin:/bin/false' \
     'www-data:x:33:33:www-data:/var/www:/bin/false' 'nobody:x:65534:65534:nobody:/home:/bin/false' >"$dir/etc/passwd"
   printf '%s\n' 'root:x:0:' 'daemon:x:1:' 'www-data:x:33:' 'nogroup:x:65534:' >"$dir/etc/group"
-  fetch busybox-static "$@"
-  while read -r file; do
+  [ $# = 0 ] || fetch "$@"
+  [ $# = 0 ] || while read -r file; do
     dpkg-deb --fsys-tarfile "$archives/$file" | tar -x -C "$dir" --keep-directory-symlink --exclude='./usr/share/doc' \
       --exclude='./usr/share/man' --exclude='./usr/share/locale' --exclude='./etc/passwd' --exclude='./etc/group'
-  done < <(closure busybox-static "$@")
+  done < <(closure "$@")
+  cp "$programs/busybox" "$dir/usr/bin/busybox"
   # A package's program takes precedence over busybox's of that name.
   "$dir/bin/busybox" --list | while read -r file; do
     [ -e "$dir/usr/bin/$file" ] || [ -e "$dir/usr/sbin/$file" ] || ln -s busybox "$dir/usr/bin/$file"
@@ -94,7 +102,9 @@ tree=$out/tree
 path='"Env":["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]'
 
 # Debian's busybox is patched so that its sh does not export variables such as data-1, which the
-# suite looks for. So it is built from Debian's source without the patches.
+# suite looks for, and its sh prefers its own applets to the programs in PATH, so that a script never
+# calls the nc of another package. So it is built from Debian's source without the patches and without
+# that preference.
 busybox() {
   local at=$out/busybox file
   rm -rf "$at"
@@ -112,10 +122,14 @@ busybox() {
     tar -x -C src --strip-components=1 -f busybox_*.orig.tar.*
     tar -x -C src -f busybox_*.debian.tar.*
     cd src
-    cp debian/config/pkg/static .config
+    sed 's/^CONFIG_FEATURE_\(PREFER_APPLETS\|SH_STANDALONE\|SH_NOFORK\)=y/# CONFIG_FEATURE_\1 is not set/' debian/config/pkg/static >.config
     yes '' | make -s oldconfig >/dev/null 2>&1 || true
     make -s -j"$(nproc)" busybox >build.log 2>&1 || { tail build.log >&2; exit 1; }
     env -i data-1=there ./busybox sh -c env | grep -q data-1=there || { echo "the sh of this busybox drops variables: its patches have changed" >&2; exit 1; }
+    mkdir path
+    printf '#!/bin/sh\necho found\n' >path/nc
+    chmod +x path/nc
+    [ "$(PATH=$PWD/path ./busybox sh -c nc)" = found ] || { echo "the sh of this busybox prefers its applets: its configuration has changed" >&2; exit 1; }
   )
   cp "$at/src/busybox" "$programs/busybox"
   rm -rf "$at"
@@ -125,7 +139,6 @@ busybox
 
 echo "making images"
 root "$tree"
-cp "$programs/busybox" "$tree/usr/bin/busybox"
 image "e2e-test-images/busybox:$(version BusyBox)" "{$path,\"Cmd\":[\"sh\"]}"
 image "e2e-test-images/nonroot:$(version NonRoot)" "{$path,\"Cmd\":[\"sh\"],\"User\":\"1234\"}"
 mkdir -p "$tree/usr/local/bin"
@@ -147,7 +160,8 @@ image "e2e-test-images/perl:$(version Perl)" "{$path,\"Cmd\":[\"perl\"]}"
 root "$tree" util-linux
 image "e2e-test-images/ipc-utils:$(version IpcUtils)" "{$path,\"Cmd\":[\"sh\"]}"
 
-root "$tree" bash bind9-dnsutils hostname
+# libc-bin has getent.
+root "$tree" bash bind9-dnsutils hostname libc-bin
 image "e2e-test-images/glibc-dns-testing:$(version GlibcDnsTesting)" "{$path,\"Cmd\":[\"bash\"]}"
 
 root "$tree" nginx-light
@@ -166,7 +180,10 @@ for name in Nginx NginxNew; do
 done
 
 # agnhost is a program with many tools around it, and its own small registry with an image.
-root "$tree" bash bind9-dnsutils curl iperf iproute2 netcat-openbsd socat util-linux
+root "$tree" bash bind9-dnsutils curl iperf iproute2 libc-bin netcat-openbsd socat util-linux
+# A script of the package, which did not run, would have made this link; specs run nc -v, which
+# busybox's nc does not know.
+ln -sf nc.openbsd "$tree/usr/bin/nc"
 cp "$programs/agnhost" "$tree/agnhost"
 ln -s agnhost "$tree/agnhost-2"
 cp "$source/agnhost/porter/localhost.crt" "$source/agnhost/porter/localhost.key" "$tree/"
@@ -200,9 +217,24 @@ done < <(grep -v '^#' "$source/agnhost/fakeregistryserver/images.txt")
 config="{$path,\"Entrypoint\":[\"/agnhost\"],\"Cmd\":[\"pause\"],\"ExposedPorts\":{\"80/tcp\":{},\"8080/tcp\":{},\"8081/tcp\":{},\"9376/tcp\":{},\"5000/tcp\":{}}}"
 image "e2e-test-images/agnhost:$(version Agnhost)" "$config"
 image "e2e-test-images/agnhost:$(version AgnhostPrev)" "$config"
+# A spec of image volumes reads this of the kitten.
+rm "$tree/etc/os-release"
+echo 'NAME="Alpine Linux"' >"$tree/etc/os-release"
+for name in Nautilus Kitten; do
+  cp "$source/${name,}/html/"* "$tree/"
+  image "e2e-test-images/${name,}:$(version $name)" "$(sed 's/"pause"/"test-webserver"/' <<<"$config")"
+  rm "$tree/${name,}.jpg" "$tree/data.json"
+done
 
 rm -rf "$tree"
 root "$tree"
+cp "$programs/sample-apiserver" "$tree/sample-apiserver"
+image "e2e-test-images/sample-apiserver:$(version APIServer)" '{"Entrypoint":["/sample-apiserver"]}'
+rm "$tree/sample-apiserver"
+mkdir -p "$tree/usr/local/bin"
+cp "$programs/etcd" "$tree/usr/local/bin/etcd"
+image "etcd:$(version Etcd)" "{$path,\"Cmd\":[\"etcd\"]}"
+rm "$tree/usr/local/bin/etcd"
 cp "$programs/pause" "$tree/pause"
 image "pause:$(version Pause)" '{"Entrypoint":["/pause"],"User":"65535:65535"}'
 rm -rf "$tree"

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -84,6 +85,22 @@ func TestKubelet(t *testing.T) {
 	if got := kubectl("logs", "box"); got != "started" {
 		t.Errorf("the log says %q", got)
 	}
+	// The API server reaches a Service's pods. These speak HTTP where the aggregator wants HTTPS, so it
+	// says that one of them answered; through the Service's address it would reach nothing.
+	kubectl("apply", "-f", objectFile(t, `{"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.lab.example"},
+		"spec": {"group": "lab.example", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100, "insecureSkipTLSVerify": true,
+			"service": {"namespace": "default", "name": "web", "port": 80}}}`))
+	testutil.Must(t, poll(ctx, time.Minute, func() error {
+		got := kubectl("get", "apiservice", "v1.lab.example", "-o", `jsonpath={.status.conditions[?(@.type=="Available")].message}`)
+		if !strings.Contains(got, "server gave HTTP response to HTTPS client") {
+			return fmt.Errorf("the aggregator says %q", got)
+		}
+		return nil
+	}))
+	kubectl("delete", "apiservice", "v1.lab.example")
+	if got := kubectl("version"); strings.Count(got, ": v1.") < 2 {
+		t.Errorf("kubectl and the API server have no version:\n%s", got)
+	}
 
 	testBusyPods(t, c, kubectl)
 
@@ -100,4 +117,12 @@ func TestKubelet(t *testing.T) {
 		t.Errorf("after the reset host1 has %q", got)
 	}
 	t.Log(out.take())
+}
+
+// objectFile writes a file of the test's own and returns its path.
+func objectFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "object.json")
+	testutil.Must(t, os.WriteFile(path, []byte(text), 0o644))
+	return path
 }

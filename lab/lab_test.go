@@ -231,12 +231,19 @@ func TestLab(t *testing.T) {
 	t.Run("pod", func(t *testing.T) { pod.test(t, c, status) })
 	t.Run("what was killed comes back", func(t *testing.T) {
 		ids := processIDs(t, c.Dir)
-		for _, name := range []string{"host1-keeper", "host1-containerd", "host2-kube-proxy", "kube-apiserver", "registry"} {
+		names := []string{"host1-keeper", "host1-containerd", "host2-kube-proxy", "kube-apiserver", "registry"}
+		for _, name := range names {
 			if !ids[name].Signal(syscall.SIGKILL) {
 				t.Errorf("%s cannot be killed", name)
 			}
 		}
 		if err := poll(ctx, 10*time.Second, func() error {
+			// Up takes a process that is still on its way out for a running one, and fails when it ends.
+			for _, name := range names {
+				if ids[name].Alive() {
+					return fmt.Errorf("%s is still there", name)
+				}
+			}
 			if s := mustStatus(t, c); s.State != "partial" {
 				return fmt.Errorf("state is %s", s.State)
 			}

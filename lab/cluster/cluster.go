@@ -146,6 +146,7 @@ func arguments(lab layout.Lab, k Keys, component string) []string {
 			"--service-account-issuer=https://kubernetes.default.svc." + layout.Domain,
 			"--service-account-key-file=" + k.ServiceAccountPublic, "--service-account-signing-key-file=" + k.ServiceAccountKey,
 			"--service-cluster-ip-range=" + lab.ServiceNet().String(),
+			"--enable-aggregator-routing=true", // to a Service's pods: the machine routes to pods and has no kube-proxy
 			"--shutdown-delay-duration=0s",
 		}
 	case "kube-controller-manager":

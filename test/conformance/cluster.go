@@ -20,15 +20,13 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// theHost is the name of the lab's only host and of its node.
-const theHost = "host1"
-
-// cluster is a lab with the node under test.
+// cluster is a lab with the nodes under test.
 type cluster struct {
-	lab     *labtest.Lab
-	dir     string // holds everything that belongs to the lab
-	bowline *labtest.Bowline
-	wire    *labtest.Wire
+	lab   *labtest.Lab
+	dir   string // holds everything that belongs to the lab
+	nodes []unit
+	wire  *labtest.Wire // of the node over SSH
+	shim  *nodeShim     // for the node suite
 }
 
 // built is a path below the output of hack/conformance-build.sh.
@@ -59,7 +57,7 @@ func bringUp(ctx context.Context, o options) (c *cluster, err error) {
 	if o.set.CRIO {
 		flags = append(flags, "--runtime", "crio")
 	}
-	if c.lab, err = labtest.Start(ctx, filepath.Join(dir, "lab"), 1, flags...); err != nil {
+	if c.lab, err = labtest.Start(ctx, filepath.Join(dir, "lab"), o.set.hosts(), flags...); err != nil {
 		return c, err
 	}
 	for _, image := range images {
@@ -67,36 +65,62 @@ func bringUp(ctx context.Context, o options) (c *cluster, err error) {
 			return c, fmt.Errorf("load the image %s: %w\n%s", image, err, out)
 		}
 	}
-	if err := c.startNode(ctx, o); err != nil {
+	for i := range o.set.hosts() {
+		host := fmt.Sprintf("host%d", i+1)
+		if err := c.startNode(ctx, o, host, i == o.set.hosts()-1); err != nil {
+			return c, fmt.Errorf("start the node %s: %w", host, err)
+		}
+		if _, err := c.lab.NodeReady(ctx, host, v1.ConditionTrue, time.Minute); err != nil {
+			return c, err
+		}
+	}
+	if _, err = c.lab.ReadyPods(ctx, "kube-system", "k8s-app=kube-dns", 1, 2*time.Minute); err != nil || !o.set.Node {
 		return c, err
 	}
-	if _, err := c.lab.NodeReady(ctx, theHost, v1.ConditionTrue, time.Minute); err != nil {
-		return c, err
+	if u, ok := c.nodes[0].(*bowlineUnit); ok {
+		if err := u.remember(ctx); err != nil {
+			return c, err
+		}
 	}
-	_, err = c.lab.ReadyPods(ctx, "kube-system", "k8s-app=kube-dns", 1, 2*time.Minute)
+	c.shim, err = startShim(ctx, c.lab, c.nodes[0], filepath.Join(dir, "node"), o.node == columnKubelet, o.node == columnSSH)
 	return c, err
 }
 
-func (c *cluster) startNode(ctx context.Context, o options) error {
+// startNode starts the node of a host, which is also its name. last is true for the last host.
+func (c *cluster) startNode(ctx context.Context, o options, host string, last bool) error {
+	node, err := c.unit(ctx, o, host, last)
+	if err != nil {
+		return err
+	}
+	c.nodes = append(c.nodes, node)
+	return node.Start(nil)
+}
+
+// unit describes the process of a host's node.
+func (c *cluster) unit(ctx context.Context, o options, host string, last bool) (unit, error) {
+	log := "node.log"
+	if o.set.hosts() > 1 {
+		log = host + ".log"
+	}
+	log = filepath.Join(o.out, log)
+	if err := os.Remove(log); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	if o.node == columnKubelet {
-		out, err := c.lab.Command(ctx, "kubelet", theHost).CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("start the kubelet: %w\n%s", err, out)
-		}
-		return err
+		return newKubelet(ctx, c.lab, host, filepath.Join(c.dir, host+".yaml"), log)
 	}
-	c.bowline = &labtest.Bowline{Lab: c.lab, Host: theHost, Args: []string{"-v=2"}, LogPath: filepath.Join(o.out, "bowline.log")}
-	if err := os.Remove(c.bowline.LogPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if o.node == columnSSH {
+	u := &bowlineUnit{Bowline: &labtest.Bowline{Lab: c.lab, Host: host, Args: []string{"-v=2"}, LogPath: log}}
+	if o.node == columnSSH && last {
 		var err error
-		if c.wire, err = c.lab.NewWire(theHost); err != nil {
-			return err
+		if c.wire, err = c.lab.NewWire(host); err != nil {
+			return nil, err
 		}
-		c.bowline.Wire, c.bowline.Apart = c.wire, &labtest.Apart{}
+		u.Wire, u.Apart = c.wire, &labtest.Apart{}
+		if o.set.hosts() > 1 {
+			u.extra = []string{"kubeletExposure: host"}
+		}
 	}
-	return c.bowline.Start()
+	return u, nil
 }
 
 // down removes everything that bringUp made.
@@ -107,8 +131,11 @@ func (c *cluster) down(o options) error {
 		return nil
 	}
 	var errs []error
-	if c.bowline != nil && c.bowline.Running() {
-		errs = append(errs, c.bowline.Stop())
+	for _, node := range c.nodes {
+		errs = append(errs, node.Stop())
+	}
+	if c.shim != nil {
+		c.shim.close()
 	}
 	if c.wire != nil {
 		c.wire.Close()
@@ -140,18 +167,30 @@ func findImages(dir string) (names []string, err error) {
 	return names, nil
 }
 
-// suite returns the command that runs the suite with these flags and ginkgo's own.
-func suite(ctx context.Context, o options, ginkgo []string, flags ...string) *exec.Cmd {
+// commandLine has ginkgo run a selection with these flags; the suite's program follows, and its own
+// flags after "--".
+func commandLine(o options, ginkgo ...string) []string {
 	focus, skip := o.selection()
-	argv := append([]string{"--no-color", "--focus=" + focus, "--skip=" + skip}, ginkgo...)
-	argv = append(append(argv, built("e2e.test"), "--"), flags...)
-	cmd := exec.CommandContext(ctx, built("programs", "ginkgo"), argv...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-	cmd.WaitDelay = time.Minute
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	argv := append([]string{built("programs", "ginkgo"), "--no-color", "--focus=" + focus}, ginkgo...)
+	if skip != "" {
+		argv = append(argv, "--skip="+skip)
+	}
+	return argv
+}
+
+// suite runs a suite on this machine with these flags of its own.
+func suite(ctx context.Context, ginkgo []string, program string, flags ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, ginkgo[0], append(append(ginkgo[1:], program, "--"), flags...)...)
 	cmd.Env = append(os.Environ(), "KUBE_TEST_REPO_LIST="+built("repositories.yaml"),
 		"PATH="+built("programs")+":"+os.Getenv("PATH"))
 	return cmd
+}
+
+// ends makes a command end with this process, and stop its specs when it is interrupted.
+func ends(cmd *exec.Cmd) {
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	cmd.WaitDelay = time.Minute
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 }
 
 // runSpecs runs the selection. Failed specs are not an error: the report has them.
@@ -164,14 +203,18 @@ func (c *cluster) runSpecs(ctx context.Context, o options, report string) error 
 		return err
 	}
 	defer log.Close()
-	admin := c.lab.Status.Cluster.AdminKubeconfig
-	cmd := suite(ctx, o, []string{
-		fmt.Sprintf("--procs=%d", o.procs), "--timeout=3h", "--json-report=" + filepath.Base(report),
-		"--output-dir=" + filepath.Dir(report), "--silence-skips",
-	},
-		"--kubeconfig="+admin, "--provider=skeleton", "--kubectl-path="+built("programs", "kubectl"),
-		"--dns-domain="+c.lab.Status.Cluster.Domain, "--disable-log-dump", "--num-nodes=1",
-		"--report-complete-ginkgo=false", "--report-dir=")
+	line := commandLine(o, fmt.Sprintf("--procs=%d", o.procs), "--timeout=6h", "--json-report="+filepath.Base(report),
+		"--output-dir="+filepath.Dir(report), "--silence-skips")
+	var cmd *exec.Cmd
+	if o.set.Node {
+		cmd = c.shim.command(ctx, line)
+	} else {
+		cmd = suite(ctx, line, o.set.program(),
+			"--kubeconfig="+c.lab.Status.Cluster.AdminKubeconfig, "--provider=skeleton", "--kubectl-path="+built("programs", "kubectl"),
+			"--dns-domain="+c.lab.Status.Cluster.Domain, "--disable-log-dump", fmt.Sprintf("--num-nodes=%d", o.set.hosts()),
+			"--report-complete-ginkgo=false", "--report-dir=")
+	}
+	ends(cmd)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -246,7 +289,12 @@ func writeList(ctx context.Context, o options) error {
 		return err
 	}
 	o.focus, o.skip = "", ""
-	cmd := suite(ctx, o, []string{"--dry-run", "--json-report=list.json", "--output-dir=" + o.out}, "--provider=skeleton")
+	flags := []string{"--provider=skeleton"}
+	if o.set.Node {
+		flags = []string{"--start-services=false"}
+	}
+	cmd := suite(ctx, commandLine(o, "--dry-run", "--json-report=list.json", "--output-dir="+o.out), o.set.program(), flags...)
+	ends(cmd)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("list the specs: %w\n%s", err, out)
 	}

@@ -77,8 +77,15 @@ func writeDocument(to io.Writer, r results, causes []cause) {
 }
 
 // writeSet writes a set's results.
-func writeSet(to io.Writer, s set, r map[string]column, causes []cause) {
-	fmt.Fprintf(to, "\n## %s\n\nThe specs of `%s`: `%s` without `%s`.\n\n", s.Title, s.file(), s.Focus, s.Skip)
+func writeSet(to io.Writer, set set, r map[string]column, causes []cause) {
+	fmt.Fprintf(to, "\n## %s\n\nThe specs of `%s`: `%s`", set.Title, set.file(), set.Focus)
+	if set.Skip != "" {
+		fmt.Fprintf(to, " without `%s`", set.Skip)
+	}
+	if set.hosts() > 1 {
+		fmt.Fprintf(to, ". The cluster has %d nodes", set.hosts())
+	}
+	fmt.Fprint(to, ".\n\n")
 	byName := map[string]map[string]spec{}
 	for node, c := range r {
 		for _, s := range c.Specs {
@@ -107,7 +114,7 @@ func writeSet(to io.Writer, s set, r map[string]column, causes []cause) {
 				worse++
 			}
 		}
-		fmt.Fprintf(to, "| %s | %s | %s | %d | %d | %d | %d | %d |\n", title(node), c.Date, c.Took, len(c.Specs),
+		fmt.Fprintf(to, "| %s | %s | %s | %d | %d | %d | %d | %d |\n", set.title(node), c.Date, c.Took, len(c.Specs),
 			counts[statePassed], counts[stateSkipped], len(c.Specs)-counts[statePassed]-counts[stateSkipped], worse)
 	}
 	var open []string
@@ -129,12 +136,12 @@ func writeSet(to io.Writer, s set, r map[string]column, causes []cause) {
 			s := of(name, node)
 			switch {
 			case s == nil && len(r[node].Specs) > 0:
-				fmt.Fprintf(to, "- %s: not in this run\n", title(node))
+				fmt.Fprintf(to, "- %s: not in this run\n", set.title(node))
 			case s == nil:
 			case node == columnKubelet:
-				fmt.Fprintf(to, "- %s: %s%s\n", title(node), s.State, because(s))
+				fmt.Fprintf(to, "- %s: %s%s\n", set.title(node), s.State, because(s))
 			default:
-				fmt.Fprintf(to, "- %s: %s (%s)%s\n", title(node), s.State, compare(*s, of(name, columnKubelet)), because(s))
+				fmt.Fprintf(to, "- %s: %s (%s)%s\n", set.title(node), s.State, compare(*s, of(name, columnKubelet)), because(s))
 			}
 		}
 	}
@@ -147,6 +154,17 @@ func because(s *spec) string {
 	return ": `" + strings.ReplaceAll(s.Message, "`", "'") + "`"
 }
 
-func title(node string) string {
-	return map[string]string{columnKubelet: "kubelet", columnLocal: "Bowline, local socket", columnSSH: "Bowline, over SSH"}[node]
+// title names a column of the set's table.
+func (s set) title(node string) string {
+	switch {
+	case node == columnKubelet && s.hosts() > 1:
+		return "kubelets"
+	case node == columnKubelet:
+		return "kubelet"
+	case node == columnLocal:
+		return "Bowline, local socket"
+	case s.hosts() > 1:
+		return "Bowline, local socket and over SSH"
+	}
+	return "Bowline, over SSH"
 }

@@ -1,6 +1,7 @@
 // Command conformance runs the Kubernetes project's own e2e suite against one node of a lab:
 // Bowline's, through the local socket or over SSH, or the real kubelet's, of the same Kubernetes
-// and on the same container runtime: containerd, or CRI-O for the set "crio".
+// and on the same container runtime: containerd, or CRI-O for the set "crio". The set "conformance"
+// has two nodes: with -node ssh, Bowline manages one through the local socket and one over SSH.
 // hack/conformance-build.sh builds the suite and its images.
 //
 //	conformance -node local|ssh|kubelet [-set NAME | -focus RE [-skip RE]] [-procs N]
@@ -58,7 +59,7 @@ func parse(args []string) (options, error) {
 	f.BoolVar(&o.list, "list", false, "write the list of each set's specs, and run nothing")
 	f.BoolVar(&o.doc, "document", false, "write "+documentFile+" of the results that are there, and run nothing")
 	f.BoolVar(&o.keep, "keep", false, "leave the lab up")
-	f.StringVar(&o.out, "out", "bin/conformance", "directory of logs and reports")
+	f.StringVar(&o.out, "out", "bin/conformance-results", "directory of logs and reports")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
