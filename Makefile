@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -s -w -X github.com/bowline-k8s/bowline/version.Version=$(VERSION) -X github.com/bowline-k8s/bowline/version.Commit=$(COMMIT)
 
-.PHONY: help build image lab crio demo demo-down test test-full unit race machine generate hostile fuzz verify quickstart-timed conformance conformance-kubelet twin storm vm bench bench-crio bench-api bench-pool clean
+.PHONY: help build image lab crio demo demo-down test test-full unit race machine generate hostile fuzz verify quickstart-timed conformance conformance-kubelet twin monitoring storm vm bench bench-crio bench-api bench-pool clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ demo: ## a cluster on this machine, two nodes run by Bowline, an application on 
 demo-down: ## remove the demo
 	@hack/demo-down.sh
 
-test: ## every kind of test: unit, race, fake runtime, real containerd, real cluster
+test: ## what a change must pass: unit tests, race detector, real containerds and clusters (docs/tests.md)
 	@hack/test.sh
 
 test-full: ## the same, with the whole suite over SSH and the whole kill matrix (some hours)
@@ -69,6 +69,10 @@ twin: build lab ## the same manifests on two kubelets and on our node (HOST=loca
 
 vm: build lab ## what needs systemd, disks or NFS, on a virtual machine with an emulated processor (about half an hour)
 	BOWLINE_VM=1 BOWLINE_BIN=$(CURDIR)/bin/bowline go test -v -count=1 -timeout 120m ./test/vm
+
+monitoring: build lab ## metrics-server, an autoscaler and Prometheus with the mixin's queries against a local and a remote node (twenty minutes)
+	hack/monitoring-build.sh
+	BOWLINE_E2E=1 BOWLINE_MONITORING=$(or $(MONITORING),10m) BOWLINE_BIN=$(CURDIR)/bin/bowline go test -v -count=1 -timeout 60m ./test/monitoring
 
 storm: build lab ## a full node churned, struck and killed for ten minutes (HOST=local|ssh, STORM=10m)
 	BOWLINE_E2E=1 BOWLINE_E2E_HOST='$(or $(HOST),local)' BOWLINE_STORM=$(or $(STORM),10m) BOWLINE_BIN=$(CURDIR)/bin/bowline \

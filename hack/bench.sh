@@ -14,4 +14,10 @@ for program in bin/bowline "${BOWLINE_CACHE:-/var/cache/bowline}/bin/bowline-kub
   cp "$program" "$program.copy"
   mv "$program.copy" "$program"
 done
+# Without flags, the whole document is written, with the cost of scrapes of many nodes at its end.
+if [ $# = 0 ]; then
+  CGO_ENABLED=0 go build -o bin/scale ./test/scale
+  bin/scale -bowline bin/bowline -scrapes -hosts 50 -idle 10s -out bin/scrapes.md
+  set -- -with bin/scrapes.md
+fi
 exec bin/bench -bowline bin/bowline -out "${BOWLINE_BENCH_OUT:-docs/bench.md}" "$@"

@@ -34,12 +34,25 @@ bowline-kubelet         lab/kube       ./kubelet          kubelet
 T
 }
 
-# Hashes the module files and the Go files of a program. Nested modules are excluded.
+# Prints the linker flags of a module's programs: -s -w leave out debug information, and Kubernetes
+# says its version only if the linker sets it. kubectl and the API server's clients read it.
+flags_of() {
+  local flags='-s -w' version package=k8s.io/component-base/version
+  if [ "$1" = lab/kube ]; then
+    version=$(go -C "$1" list -m -f '{{.Version}}' k8s.io/kubernetes)
+    flags+=" -X $package.gitVersion=$version -X $package.gitTreeState=clean"
+    flags+=" -X $package.gitMajor=$(cut -d. -f1 <<<"${version#v}") -X $package.gitMinor=$(cut -d. -f2 <<<"$version")"
+  fi
+  echo "$flags"
+}
+
+# Hashes the module files, the linker flags and the Go files of a program. Nested modules are excluded.
 stamp_of() {
-  local module=$1; shift
+  local module=$1 flags=$2; shift 2
   (
     cd "$module"
     go env GOVERSION GOARCH
+    echo "$flags"
     cat go.mod go.sum
     for dir in "$@"; do
       find "$dir" -name testdata -prune -o \
@@ -70,14 +83,14 @@ command -v go >/dev/null || { echo "Go is missing: https://go.dev/dl, or apt-get
 
 table | while read -r program module package sources; do
   [ $# = 0 ] || [[ " $* " == *" $program "* ]] || continue
+  flags=$(flags_of "$module" </dev/null)
   # shellcheck disable=SC2086
-  stamp=$(stamp_of "$module" $sources)
+  stamp=$(stamp_of "$module" "$flags" $sources)
   if [ -x "$bin/$program" ] && [ "$(cat "$stamps/$program" 2>/dev/null)" = "$stamp" ]; then
     continue
   fi
   echo "building $program"
-  # The linker flags -s -w leave out debug information.
-  build "$module" "$package" "$bin/$program" -trimpath -buildvcs=false -ldflags '-s -w' </dev/null
+  build "$module" "$package" "$bin/$program" -trimpath -buildvcs=false -ldflags "$flags" </dev/null
   echo "$stamp" >"$stamps/$program"
 done
 # The toolbox image has Debian's busybox. Its copy is new only if it differs: a running lab builds

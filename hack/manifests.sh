@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Generates manifests from the chart: deploy/kubernetes for users without helm, and for the tests of
-# charts an example with every value set, one of the profile localSocket, and two without hooks, for
-# tools that render without a cluster.
+# charts an example with every value set, one of the profile localSocket, two without hooks, for
+# tools that render without a cluster, and the objects of each value that enables monitoring.
 #
 #   hack/manifests.sh [--check]
 #
@@ -26,6 +26,10 @@ hack/helm.sh template example charts/bowline --namespace machines --values chart
 hack/helm.sh template bowline-local charts/bowline --namespace local --values charts/testdata/local-values.yaml | tidy >"$out/local.yaml"
 hack/helm.sh template bowline charts/bowline --namespace bowline --values charts/testdata/gitops-values.yaml | tidy >"$out/gitops.yaml"
 hack/helm.sh template bowline-local charts/bowline --namespace local --values charts/testdata/local-values.yaml --set hooks.enabled=false | tidy >"$out/gitops-local.yaml"
+for part in podMonitor prometheusRule dashboard; do
+	hack/helm.sh template example charts/bowline --namespace machines --show-only templates/monitoring.yaml --set "monitoring.$part.enabled=true" \
+		--set "monitoring.$part.labels.release=kube-prometheus-stack" | tidy >"$out/monitoring-$part.yaml"
+done
 
 in_step=yes
 put() { # FILE DESTINATION
@@ -41,4 +45,5 @@ put "$out/example.yaml" charts/testdata/example.yaml
 put "$out/local.yaml" charts/testdata/local.yaml
 put "$out/gitops.yaml" charts/testdata/gitops.yaml
 put "$out/gitops-local.yaml" charts/testdata/gitops-local.yaml
+for part in podMonitor prometheusRule dashboard; do put "$out/monitoring-$part.yaml" "charts/testdata/monitoring-$part.yaml"; done
 [ $in_step = yes ] || { echo "hack/manifests.sh fixes it" >&2; exit 1; }

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-modules=(. hack/image lab lab/kube lab/containerd lab/coredns lab/helm lab/runc lab/conformance provider/vktest/http)
+modules=(. hack/image lab lab/kube lab/containerd lab/coredns lab/helm lab/runc lab/monitoring lab/conformance provider/vktest/http)
 # As the tests are compiled (hack/test-lib.sh).
 export GOFLAGS="${GOFLAGS:+$GOFLAGS }-trimpath"
 step() { printf '\033[1m== %s\033[0m\n' "$*"; }

@@ -350,26 +350,15 @@ hosts:
 
 // launch starts a command line of Bowline.
 func (b *bench) launch(cmd *exec.Cmd) (pid int, stop func() error, err error) {
-	log, err := os.Create(filepath.Join(b.lab.Dir, "bench-bowline.log"))
+	log := filepath.Join(b.lab.Dir, "bench-bowline.log")
+	if err := os.RemoveAll(log); err != nil {
+		return 0, nil, err
+	}
+	process, err := labtest.StartProcess("bowline", cmd, log)
 	if err != nil {
 		return 0, nil, err
 	}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return 0, nil, errors.Join(err, log.Close())
-	}
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }() // a signal ends it; its exit code does not matter here
-	return cmd.Process.Pid, func() error {
-		_ = cmd.Process.Signal(os.Interrupt)
-		select {
-		case <-ended:
-		case <-time.After(20 * time.Second):
-			_ = cmd.Process.Kill()
-			<-ended
-		}
-		return log.Close()
-	}, nil
+	return process.PID(), func() error { return process.Stop(20 * time.Second) }, nil
 }
 
 // startKubelet starts the kubelet of the lab's Kubernetes: maxPods 110, kubeAPIQPS 50 and burst 100

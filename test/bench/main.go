@@ -47,6 +47,7 @@ func main() {
 type options struct {
 	bowline string        // the program
 	out     string        // Markdown file; empty: only standard output
+	with    string        // Markdown that the file ends with
 	labDir  string        // empty: make one
 	only    string        // one system only, for work on it
 	runtime string        // of the host: containerd or crio
@@ -63,10 +64,18 @@ func parse(args []string) (options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.bowline, "bowline", "bin/bowline", "the program to measure")
 	f.StringVar(&o.out, "out", "", "write the table to this Markdown file too")
+	with := f.String("with", "", "end that file with the text of this one, such as what scale -scrapes wrote")
 	f.StringVar(&o.only, "only", "", "measure one system alone: bowline, kubelet, bare, ssh, ssh10, ssh50; or remote: bowline and the rows over SSH; or api: what is asked of the API server")
 	f.StringVar(&o.runtime, "runtime", runtimeContainerd, "the container runtime of the host: containerd or crio; with crio the bare CRI is not measured")
 	if err := f.Parse(args); err != nil {
 		return o, err
+	}
+	if *with != "" {
+		text, err := os.ReadFile(*with)
+		if err != nil {
+			return o, err
+		}
+		o.with = string(text)
 	}
 	if o.runtime != runtimeContainerd && o.runtime != runtimeCRIO {
 		return o, fmt.Errorf("-runtime %q: want %s or %s", o.runtime, runtimeContainerd, runtimeCRIO)

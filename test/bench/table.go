@@ -121,6 +121,18 @@ func writeTable(w io.Writer, b *bench) {
 		fmt.Fprintln(w)
 		labtest.Table(w, remote)
 	}
+	if scrapes := scrapeTable(b.scrapes()); scrapes != nil {
+		fmt.Fprintln(w)
+		labtest.Table(w, scrapes)
+	}
+}
+
+// scrapes returns the measured costs of scrapes.
+func (b *bench) scrapes() []scrapeCosts {
+	if len(b.results[sysSSH]) == 0 {
+		return nil
+	}
+	return b.results[sysSSH][0].link.scrapes
 }
 
 // runtimeName is the name of the host's runtime, as its project spells it.
@@ -154,6 +166,12 @@ func document(b *bench, table []byte) []byte {
 	fmt.Fprintf(&d, `- Over SSH: Bowline runs next to the host. A proxy on loopback forwards the connections to the host's sshd, delays the data by the given milliseconds in each direction, and counts the bytes. Each byte count is measured once, over %s, after garbage collection has removed earlier pods.
 - Idle CPU is measured over %s with all pods running, from /proc. Pods with a probe have an HTTP readiness probe every 10 s.
 `, linkTime, b.options.idle)
+	if len(b.scrapes()) > 0 {
+		d.WriteString(scrapeNotes())
+	}
+	if b.with != "" {
+		d.WriteString("\n" + b.with)
+	}
 	return []byte(d.String())
 }
 

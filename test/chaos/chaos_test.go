@@ -420,6 +420,11 @@ func report(t *testing.T, cases []testCase) {
 	t.Logf("%d labels, %d calls, %d cases: %s", len(labels), len(calls), len(cases), strings.Join(slices.Sorted(maps.Keys(labels)), " "))
 }
 
+// unstrikable are labels of calls that occur in no life that a matrix repeats, with the reason.
+var unstrikable = map[string]string{
+	"host/Sample": "a metric of the first registration of a node, which the warm-up makes; TestStatsWithoutTheLink has the others",
+}
+
 // testStruck checks that every label seen in any run was struck at every point (in a run of a part:
 // at one of them), and that all but a few cases struck.
 func (a *arena) testStruck(t *testing.T) {
@@ -438,6 +443,9 @@ func (a *arena) testStruck(t *testing.T) {
 		}
 	}
 	for _, label := range slices.Sorted(maps.Keys(seen)) {
+		if unstrikable[label] != "" {
+			continue
+		}
 		if a.part {
 			if len(a.struck[label]) == 0 {
 				t.Errorf("%s was called %d times, and never struck", label, seen[label])

@@ -21,7 +21,8 @@
 //     no other node becomes NotReady even for a moment;
 //   - the host that exceeds a budget is quarantined: its node has the condition
 //     HostQuarantined with the budget's name, and an event; the process's metrics count
-//     it for that host and for no other;
+//     it for that host and for no other. A lie that exceeds none is only refused, and shows none
+//     of these; the tables of lies say which;
 //   - when the host behaves again, Bowline manages it again without help, its pod has not
 //     been touched, and a new one starts on it;
 //   - pods start on the others as fast as without it.

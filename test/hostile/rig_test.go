@@ -68,7 +68,7 @@ func start(t *testing.T, hosts int) *rig {
 		}
 	})
 	r.good, r.bad = r.fakes.Machines[:hosts], r.fakes.Machines[hosts]
-	testutil.Must(t, errors.Join(r.prepare(ctx), r.gates(t)))
+	testutil.Must(t, errors.Join(r.prepare(ctx), r.gates(t), weighLittle(r.bad.Cgroup)))
 	r.run(t)
 	for _, m := range r.fakes.Machines {
 		if _, err := r.fakes.Lab.NodeReady(ctx, m.Name, v1.ConditionTrue, patience); err != nil {
@@ -81,6 +81,24 @@ func start(t *testing.T, hosts int) *rig {
 		}
 	}
 	return r
+}
+
+// weighLittle gives a host's control group a tenth of a host's weight. What the shells of the bad
+// host compute is that host's own business; elsewhere it would have processors of its own, and here
+// it would take those of the good hosts.
+func weighLittle(cgroup string) error {
+	var errs []error
+	for _, file := range []struct{ path, weight string }{
+		{filepath.Join("/sys/fs/cgroup/cpu", cgroup, "cpu.shares"), "102"},
+		{filepath.Join("/sys/fs/cgroup", cgroup, "cpu.weight"), "10"},
+	} {
+		err := os.WriteFile(file.path, []byte(file.weight), 0)
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // gates puts a gate before the bad machine's runtime, and starts the lying runtime beside it.
@@ -150,10 +168,8 @@ func (r *rig) run(t *testing.T) {
 	t.Helper()
 	config, err := r.configure()
 	testutil.Must(t, err)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	r.health, err = labtest.FreeAddress()
 	testutil.Must(t, err)
-	r.health = free.Addr().String()
-	free.Close()
 	first := r.good[0]
 	r.bowline = &labtest.Bowline{Lab: r.fakes.Lab, Host: first.Name, Wire: first.Wire, Config: config,
 		LogPath: filepath.Join(r.dir, "bowline.log"), Args: []string{"--health-address=" + r.health}}

@@ -65,9 +65,11 @@ func TestOneHostsFilesLie(t *testing.T) {
 	r.whilePodsStart(t, []round{{"files", func() { r.filesLie(t, file, address) }, func() {}}})
 }
 
-// filesLie reads a log with each lie. It does not matter what the reader gets.
+// filesLie reads a log with each lie. It does not matter what the reader gets. None of the lies
+// exceeds a budget.
 func (r *rig) filesLie(t *testing.T, file, address string) {
 	t.Helper()
+	before := r.remember(t)
 	r.sshd.turn(to("tcp", address))
 	resident := "resident-" + r.bad.Name
 	for _, name := range slices.Sorted(maps.Keys(sshtest.SFTPLies)) {
@@ -84,11 +86,13 @@ func (r *rig) filesLie(t *testing.T, file, address string) {
 			t.Fatalf("%s: %v\n%s", name, err, r.bowline.LogTail(4000))
 		}
 		t.Logf("%s: %v", name, said)
+		r.onlyRefused(t, name, before)
 	}
 	r.sshd.turn(to("tcp", r.bad.Wire.Address()))
 	if err := labtest.Until(t.Context(), patience, "the host is managed again", r.managedAgain); err != nil {
 		t.Fatalf("%v\n%s", err, r.bowline.LogTail(4000))
 	}
+	r.onlyRefused(t, "the files", before)
 }
 
 // secondSSHD starts another sshd on the bad machine, like its own but with the SFTP server that lies,

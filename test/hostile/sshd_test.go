@@ -11,35 +11,44 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 )
 
 // shellLie is one way in which an sshd makes the process spend resources.
 type shellLie struct {
 	name string
+	// want lists the budgets one of which ends the lie. If empty, the lie exceeds none: each request
+	// fails, and the host is not quarantined.
+	want []budget.Kind
 	// talk writes the output of a session's program until its channel is closed; sftp is set for an
 	// SFTP session.
 	talk func(c ssh.Channel, sftp bool)
 }
 
+// printed are the budgets of what a program prints: a reader counts lines, or all of it.
+var printed = []budget.Kind{budget.LineBytes, budget.OutputBytes}
+
 var shellLies = []shellLie{
-	{"lines that never end", func(c ssh.Channel, _ bool) { endless(c, bytes.Repeat([]byte("x"), 32<<10)) }},
-	{"lines without end", func(c ssh.Channel, _ bool) { endless(c, bytes.Repeat([]byte("yes\n"), 8<<10)) }},
-	{"errors that never end", func(c ssh.Channel, _ bool) { endless(c.Stderr(), bytes.Repeat([]byte("x"), 32<<10)) }},
-	{"packets of SFTP that claim 4 GiB", func(c ssh.Channel, sftp bool) {
+	{"lines that never end", printed, func(c ssh.Channel, _ bool) { endless(c, bytes.Repeat([]byte("x"), 32<<10)) }},
+	{"lines without end", printed[1:], func(c ssh.Channel, _ bool) { endless(c, bytes.Repeat([]byte("yes\n"), 8<<10)) }},
+	{"errors that never end", printed[1:], func(c ssh.Channel, _ bool) { endless(c.Stderr(), bytes.Repeat([]byte("x"), 32<<10)) }},
+	{"packets of SFTP that claim 4 GiB", printed, func(c ssh.Channel, sftp bool) {
 		if sftp {
 			endless(c, bytes.Repeat([]byte{0xff}, 32<<10))
 		} else {
 			endless(c, bytes.Repeat([]byte("x"), 32<<10))
 		}
 	}},
-	{"framed answers of 7 MiB of mounts", func(c ssh.Channel, _ bool) {
+	// Only refused: a pod can make the list of mounts large, and other scripts print less.
+	{"framed answers of 7 MiB of mounts", nil, func(c ssh.Channel, _ bool) {
 		_ = sshtest.Lie(c, c, c.Stderr(), func(stdout io.Writer) error {
 			_, err := stdout.Write(framedMounts)
 			return err
 		})
 	}},
-	{"nothing at all", func(c ssh.Channel, _ bool) { _, _ = io.Copy(io.Discard, c) }},
+	// Only refused: the requests end by their deadlines.
+	{"nothing at all", nil, func(c ssh.Channel, _ bool) { _, _ = io.Copy(io.Discard, c) }},
 }
 
 // framedMounts is an answer that the first script accepts as that of a machine with many mounts.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -36,9 +35,7 @@ type Bowline struct {
 	// LogPath is the file to which its output is appended; in the lab's directory if empty.
 	LogPath string
 
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
-	log  *os.File
+	process *Process // nil before the first start
 }
 
 // BuiltBowline is $BOWLINE_BIN, or bin/bowline at the root of the module.
@@ -153,12 +150,10 @@ func (b *Bowline) Start() error {
 	if b.LogPath == "" {
 		b.LogPath = filepath.Join(b.Lab.Dir, "bowline-"+b.Host+".log")
 	}
-	if b.log, err = os.OpenFile(b.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
-		return err
-	}
 	// A process in a host ends with the lab, at the latest.
 	argv := append([]string{program, "run", "--config", config}, b.Args...)
 	env := append(os.Environ(), b.Env...)
+	var cmd *exec.Cmd
 	var begin io.WriteCloser
 	if b.Apart != nil {
 		if argv[0], err = b.Apart.program(b.Lab, program); err != nil {
@@ -167,39 +162,24 @@ func (b *Bowline) Start() error {
 		if err := b.Apart.grant(config, 2); err != nil {
 			return err
 		}
-		b.cmd = b.Apart.command(context.Background(), env, argv...)
-		if begin, err = b.cmd.StdinPipe(); err != nil {
+		cmd = b.Apart.command(context.Background(), env, argv...)
+		if begin, err = cmd.StdinPipe(); err != nil {
 			return err
 		}
 	} else if b.Wire != nil {
-		b.cmd = exec.Command(argv[0], argv[1:]...)
-		b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		cmd = exec.Command(argv[0], argv[1:]...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	} else {
-		b.cmd = b.Lab.Exec(context.Background(), b.Host, argv...)
+		cmd = b.Lab.Exec(context.Background(), b.Host, argv...)
 	}
 	if b.Apart == nil {
-		b.cmd.Env = env
+		cmd.Env = env
 	}
-	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
-	done, started := make(chan struct{}), make(chan error, 1)
-	cmd, log := b.cmd, b.log
-	go func() {
-		// The kernel kills a process outside the hosts together with the thread that started it, so
-		// that it ends even if the test is killed.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is in cmd.ProcessState
-		}
-		_ = log.Close()
-		close(done)
-	}()
-	if err := <-started; err != nil {
+	process, err := StartProcess("bowline", cmd, b.LogPath)
+	if err != nil {
 		return err
 	}
-	b.done = done
+	b.process = process
 	if b.Apart != nil {
 		if err := b.Apart.connect(b.Lab, b.Wire, b.PID(), begin); err != nil {
 			b.Kill()
@@ -210,33 +190,16 @@ func (b *Bowline) Start() error {
 }
 
 // PID is the pid of Bowline itself.
-func (b *Bowline) PID() int { return b.cmd.Process.Pid }
+func (b *Bowline) PID() int { return b.process.PID() }
 
 // Running reports whether it was started and has not ended.
-func (b *Bowline) Running() bool {
-	if b.done == nil {
-		return false
-	}
-	select {
-	case <-b.done:
-		return false
-	default:
-		return true
-	}
-}
+func (b *Bowline) Running() bool { return b.process.Running() }
 
 // Wait returns the exit code once the process has ended by itself; -1 for a signal.
-func (b *Bowline) Wait(ctx context.Context) (int, error) {
-	select {
-	case <-b.done:
-		return b.cmd.ProcessState.ExitCode(), nil
-	case <-ctx.Done():
-		return 0, fmt.Errorf("bowline has not ended: %w", ctx.Err())
-	}
-}
+func (b *Bowline) Wait(ctx context.Context) (int, error) { return b.process.Wait(ctx) }
 
 // Kill ends it at once with SIGKILL.
-func (b *Bowline) Kill() { b.end(syscall.SIGKILL) }
+func (b *Bowline) Kill() { b.process.End(syscall.SIGKILL) }
 
 // Keep starts the process and restarts it whenever it has no host left to manage (exit code 1), as
 // a service manager would: an overloaded machine may not answer in time. It calls fault for any
@@ -252,13 +215,13 @@ func (b *Bowline) Keep(fault func(code int)) (end func(dump bool), err error) {
 			select {
 			case dump := <-stop:
 				if dump {
-					b.end(syscall.SIGQUIT)
+					b.process.End(syscall.SIGQUIT)
 				}
 				b.Kill()
 				return
 			case <-b.Ended():
 			}
-			if code := b.cmd.ProcessState.ExitCode(); code != 1 {
+			if code := b.process.ExitCode(); code != 1 {
 				fault(code)
 				<-stop
 				return
@@ -277,29 +240,10 @@ func (b *Bowline) Keep(fault func(code int)) (end func(dump bool), err error) {
 }
 
 // Stop sends SIGTERM and waits; after 15 s it sends SIGKILL and returns an error.
-func (b *Bowline) Stop() error {
-	if !b.Running() {
-		return nil
-	}
-	_ = b.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-b.done:
-		return nil
-	case <-time.After(15 * time.Second):
-		b.Kill()
-		return errors.New("bowline did not end on SIGTERM within 15 s")
-	}
-}
-
-func (b *Bowline) end(s syscall.Signal) {
-	if b.Running() {
-		_ = b.cmd.Process.Signal(s)
-		<-b.done
-	}
-}
+func (b *Bowline) Stop() error { return b.process.Stop(15 * time.Second) }
 
 // Ended is closed when the process has ended.
-func (b *Bowline) Ended() <-chan struct{} { return b.done }
+func (b *Bowline) Ended() <-chan struct{} { return b.process.Ended() }
 
 // LogTail is the end of its output, for a failed test.
 func (b *Bowline) LogTail(bytes int) string {

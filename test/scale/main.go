@@ -3,11 +3,12 @@
 // real.
 //
 //	scale -bowline bin/bowline [-hosts 10,50,100,200] [-pods 30] [-out docs/bench-pool.md]
+//	scale -bowline bin/bowline -scrapes -hosts 50 [-pods 30] [-out FILE]
 //
 // At each number of hosts it prints the process's idle use of resources, without and with pods on
 // the hosts that came last, and so the cost of a host and of a pod. At the last number, some hosts
 // then swallow everything, and the time to Ready of pods on the others is compared with the time
-// before.
+// before. With -scrapes it measures instead what metrics-server and Prometheus cost.
 package main
 
 import (
@@ -41,6 +42,7 @@ func main() {
 type options struct {
 	bowline string        // the program
 	out     string        // Markdown file; empty: only standard output
+	scrapes bool          // measure instead what scrapes of the last hosts cost
 	hosts   []int         // growing
 	pods    int           // on each host
 	idle    time.Duration // of each idle measurement
@@ -56,6 +58,7 @@ func parse(args []string) (options, error) {
 	f := flag.NewFlagSet("scale", flag.ContinueOnError)
 	f.StringVar(&o.bowline, "bowline", "bin/bowline", "the program to measure")
 	f.StringVar(&o.out, "out", "", "write the tables to this Markdown file too")
+	f.BoolVar(&o.scrapes, "scrapes", false, "measure instead what scrapes of that many nodes cost, for docs/bench.md")
 	f.StringVar(&hosts, "hosts", "10,50,100,200", "numbers of hosts to measure with, growing")
 	f.IntVar(&o.pods, "pods", 30, "pods on each host")
 	f.DurationVar(&o.idle, "idle", time.Minute, "time of each idle measurement")
@@ -77,7 +80,7 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("-pods %d: want one at least", o.pods)
 	case o.services < 0:
 		return o, fmt.Errorf("-services %d: want none or more", o.services)
-	case o.silent < 0 || o.silent >= o.hosts[len(o.hosts)-1]:
+	case !o.scrapes && (o.silent < 0 || o.silent >= o.hosts[len(o.hosts)-1]):
 		return o, fmt.Errorf("-half-open %d: want fewer than there are hosts", o.silent)
 	}
 	var err error
@@ -103,6 +106,9 @@ func run(ctx context.Context, args []string) (err error) {
 		c.steps = append(c.steps, s)
 		fmt.Fprintf(os.Stderr, "%s\n", s)
 	}
+	if o.scrapes {
+		return c.writeScrapes(ctx)
+	}
 	if o.silent > 0 {
 		if err := c.compare(ctx); err != nil {
 			return err
@@ -120,4 +126,18 @@ func run(ctx context.Context, args []string) (err error) {
 		return errors.New("an aim is missed")
 	}
 	return nil
+}
+
+// writeScrapes measures scrapes, and writes their table.
+func (c *rig) writeScrapes(ctx context.Context) error {
+	all, err := c.measureScrapes(ctx)
+	if err != nil {
+		return err
+	}
+	text := c.scrapesDocument(all)
+	fmt.Printf("%s", text)
+	if c.out == "" {
+		return nil
+	}
+	return os.WriteFile(c.out, text, 0o644)
 }

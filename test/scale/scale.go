@@ -242,13 +242,18 @@ func (c *rig) usage(ctx context.Context) (u usage, err error) {
 	if err := pause(ctx, settleTime); err != nil {
 		return u, err
 	}
+	return c.usageOver(ctx, c.idle)
+}
+
+// usageOver measures the use over d.
+func (c *rig) usageOver(ctx context.Context, d time.Duration) (u usage, err error) {
 	pid := c.bowline.PID()
 	before, err := labtest.CPUTime(pid)
 	if err != nil {
 		return u, err
 	}
 	began := time.Now()
-	if err := pause(ctx, c.idle); err != nil {
+	if err := pause(ctx, d); err != nil {
 		return u, err
 	}
 	after, err := labtest.CPUTime(pid)

@@ -26,12 +26,11 @@ import (
 
 // Machine is a running virtual machine.
 type Machine struct {
-	Dir     string // the directory that hack/vm.sh was given
-	Port    string // of its sshd, on 127.0.0.1
-	Key     string // file of the private key of root
-	HostKey string // a line as in known_hosts, without the name
-	ended   chan struct{}
-	cmd     *exec.Cmd
+	Dir     string           // the directory that hack/vm.sh was given
+	Port    string           // of its sshd, on 127.0.0.1
+	Key     string           // file of the private key of root
+	HostKey string           // a line as in known_hosts, without the name
+	process *labtest.Process // nil for a machine that runs already
 }
 
 // script is the path of hack/vm.sh, found from a package below the root of the module.
@@ -59,42 +58,25 @@ func Start(ctx context.Context, dir string, cgroups int) (*Machine, error) {
 	if out, err := exec.CommandContext(ctx, program, "build").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("make the virtual machine's image: %w\n%s", err, out)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := labtest.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	_, port, _ := net.SplitHostPort(free.Addr().String())
-	if err := free.Close(); err != nil {
-		return nil, err
-	}
-	log, err := os.Create(dir + ".log")
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
+	_, port, _ := net.SplitHostPort(free)
 	cmd := exec.Command(program, "run", dir, port)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("BOWLINE_VM_CGROUP=%d", cgroups))
-	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	ended, started := make(chan struct{}), make(chan error, 1)
-	go func() {
-		// The kernel kills the machine together with the thread that started it.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-		}
-		close(ended)
-	}()
-	if err := <-started; err != nil {
+	if err := os.Remove(dir + ".log"); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	m := &Machine{Dir: dir, ended: ended, cmd: cmd}
+	process, err := labtest.StartProcess("the virtual machine", cmd, dir+".log")
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{Dir: dir, process: process}
 	err = labtest.Until(ctx, bootTime, "the virtual machine has booted", func(ctx context.Context) error {
 		select {
-		case <-ended:
+		case <-process.Ended():
 			text, _ := os.ReadFile(dir + ".log")
 			return fmt.Errorf("it has ended: %s", text)
 		default:
@@ -143,11 +125,7 @@ func (m *Machine) read() error {
 
 // Stop ends a machine that Start has started.
 func (m *Machine) Stop() {
-	if m.cmd == nil {
-		return
-	}
-	_ = m.cmd.Process.Kill()
-	<-m.ended
+	m.process.End(syscall.SIGKILL)
 }
 
 // SSH is a command of OpenSSH's ssh to the machine.

@@ -20,7 +20,7 @@ import (
 // off.
 func TestShutdown(t *testing.T) {
 	if os.Getenv("BOWLINE_VM_DIR") != "" {
-		t.Skip("the machine that runs is to go on running")
+		t.Skip("it would shut down the machine that runs the tests")
 	}
 	machine, lab := boot(t, 2), cluster(t)
 	d := manage(t, machine, lab, "systemd", "shutdownGracePeriod: 90s", "shutdownGracePeriodCriticalPods: 40s",
@@ -75,7 +75,7 @@ spec:
 	d.runs(t, "web-2", "critical-2")
 	began := time.Now()
 	poweroff("")
-	testutil.Receive(t, machine.ended, patience, "the machine is still there")
+	testutil.Receive(t, machine.process.Ended(), patience, "the machine is still there")
 	t.Logf("the machine was off after %s", time.Since(began).Round(time.Second))
 	d.ended(t, "web-2", "critical-2")
 	d.until(t, "the node's machine is out of reach", func(ctx context.Context) error { return d.says(ctx, v1.ConditionFalse, "") })
