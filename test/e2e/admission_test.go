@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
@@ -52,7 +51,7 @@ subjects: [{kind: ServiceAccount, name: example-bowline, namespace: machines}]
 // that the account may impersonate, it can get neither a client certificate nor a mirror pod; it
 // can get a serving certificate, and other nodes are not affected.
 func TestNodeAdmission(t *testing.T) {
-	onlyLocal(t, "it has no machine")
+	onlyLocal(t, "it needs no host")
 	parallel(t)
 	p := newPooled(t, "host1")
 	data := testutil.ReadFile(t, "../../charts/testdata/example.yaml")
@@ -106,7 +105,7 @@ func TestNodeAdmission(t *testing.T) {
 	// A policy takes effect a moment after its creation.
 	refused := func(what string, do func(context.Context) error) {
 		t.Helper()
-		testutil.Must(t, labtest.Until(t.Context(), time.Minute, what+" is refused", func(ctx context.Context) error {
+		testutil.Must(t, labtest.Until(t.Context(), patience, what+" is refused", func(ctx context.Context) error {
 			if err := do(ctx); err == nil || !strings.Contains(err.Error(), "nodeAdmission") {
 				return fmt.Errorf("it came to: %v", err)
 			}

@@ -80,7 +80,7 @@ func TestDeploymentLeavesNothing(t *testing.T) {
 		begin = time.Now()
 	}
 	deployment(t, ns, "web", replicas)
-	readyPods(t, ns, "web", replicas, 2*time.Minute)
+	readyPods(t, ns, "web", replicas)
 	step("20 pods Ready")
 	full, err := lab.Snapshot(t.Context(), runtime, host)
 	testutil.Must(t, err)
@@ -111,7 +111,7 @@ func TestDeploymentLeavesNothing(t *testing.T) {
 		}
 		return nil
 	}))
-	pods := readyPods(t, ns, "web", replicas, 2*time.Minute)
+	pods := readyPods(t, ns, "web", replicas)
 	step("rolled")
 	for _, p := range pods {
 		if got := p.Status.ContainerStatuses[0]; got.Image != webV2 || got.RestartCount != 0 {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -228,53 +225,4 @@ func get(t *testing.T, ctx context.Context, client *http.Client, url, token stri
 		t.Errorf("%s: %d, not %d: %s (%v)", url, response.StatusCode, code, body, err)
 	}
 	return string(body)
-}
-
-// The node's port serves only authorized clients.
-func TestNodePortAuthorization(t *testing.T) {
-	parallel(t)
-	ns := namespace(t)
-	create(t, ns, brief("secret", `containers: [{name: main, image: $TOOLBOX, command: [sh, -c, "echo told; sleep inf"]}]`))
-	ready(t, ns, "secret")
-	base := "https://" + nodeAddress(t)
-	client := func(pair *labtest.KeyPair) *http.Client {
-		// This test does not verify the node's identity.
-		config := &tls.Config{InsecureSkipVerify: true}
-		if pair != nil {
-			cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
-			testutil.Must(t, err)
-			config.Certificates = []tls.Certificate{cert}
-		}
-		return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 20 * time.Second}
-	}
-	token, err := lab.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	testutil.Must(t, err)
-	paths := []string{"/pods", "/containerLogs/" + ns + "/secret/main", "/exec/" + ns + "/secret/main?command=id&output=1",
-		"/run/" + ns + "/secret/main?cmd=id", "/configz", "/metrics", "/bowline/v1/why/" + ns + "/secret"}
-	for _, path := range paths {
-		get(t, t.Context(), client(nil), base+path, "", http.StatusUnauthorized)
-		get(t, t.Context(), client(nil), base+path, "no-token-of-anybody", http.StatusUnauthorized)
-		// Authenticated, but not authorized.
-		get(t, t.Context(), client(nil), base+path, token.Status.Token, http.StatusForbidden)
-	}
-	// The API server itself is authorized, by its certificate.
-	api := client(&lab.Status.Cluster.KubeletClient)
-	until(t, "the log has what was printed", func(ctx context.Context) error {
-		if got := get(t, ctx, api, base+"/containerLogs/"+ns+"/secret/main", "", http.StatusOK); got != "told\n" {
-			return fmt.Errorf("it is %q", got)
-		}
-		return nil
-	})
-	contains(t, "the pods", get(t, t.Context(), api, base+"/pods", "", http.StatusOK), `"secret"`)
-	// So is a service account that has the rights.
-	kubectl(t, "create", "clusterrole", ns, "--verb=get", "--resource=nodes/proxy,nodes/log,nodes/metrics,nodes/pods")
-	kubectl(t, "create", "clusterrolebinding", ns, "--clusterrole="+ns, "--serviceaccount="+ns+":allowed")
-	kubectl(t, "create", "serviceaccount", "-n", ns, "allowed")
-	t.Cleanup(func() {
-		_ = lab.Client.RbacV1().ClusterRoles().Delete(context.Background(), ns, metav1.DeleteOptions{})
-		_ = lab.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), ns, metav1.DeleteOptions{})
-	})
-	allowed, err := lab.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "allowed", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	testutil.Must(t, err)
-	get(t, t.Context(), client(nil), base+"/pods", allowed.Status.Token, http.StatusOK)
 }

@@ -124,7 +124,7 @@ spec:
 				w.Cut()
 				testutil.Must(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o644))
 				truth := &runtimeapi.ContainerStatus{}
-				testutil.Must(t, labtest.Until(t.Context(), time.Minute, "the container ends", func(ctx context.Context) error {
+				testutil.Must(t, labtest.Until(t.Context(), patience, "the container ends", func(ctx context.Context) error {
 					list, err := runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: map[string]string{"io.kubernetes.pod.namespace": ns}})
 					if err != nil || len(list) != 1 {
 						return fmt.Errorf("%d containers: %w", len(list), err)

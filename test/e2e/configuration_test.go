@@ -16,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
@@ -28,6 +29,7 @@ kind: BowlineConfiguration
 kubeconfig: KUBECONFIG
 registerWithTaints: [{key: example.com/lent, effect: PreferNoSchedule}]
 podPidsLimit: 77
+userNamespaces: {idsPerPod: 131072}
 maxPods: 500
 podsPerCore: 7
 crashLoopBackOff: {maxContainerRestartPeriod: 2s}
@@ -38,6 +40,7 @@ registryPullQPS: 2
 registryBurst: 2
 tlsMinVersion: VersionTLS12
 tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]
+tlsCurvePreferences: [29]
 streamingConnectionIdleTimeout: 5s
 cpuCFSQuota: false
 cgroupRoot: /mine
@@ -46,12 +49,15 @@ clusterDomain: dom.example
 systemReserved: {cpu: 250m, memory: 1Gi}
 kubeReserved: {cpu: 250m}
 nodeLeaseDurationSeconds: 20
+nodeStatusMaxImages: 1
+volumeStatsAggPeriod: -1s
 podLogsDirectory: /var/log/pods/own
 containerLogMaxSize: 64Ki
 containerLogMaxFiles: 2
 containerLogMaxWorkers: 2
 containerLogMonitorInterval: 3s
-evictionHard: {memory.available: 100Mi}
+evictionHard: {nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%, imagefs.inodesFree: 0%}
+mergeDefaultEvictionSettings: true
 imageGCHighThresholdPercent: 100
 imageCredentialProviderConfig: credentials.yaml
 imageCredentialProviderBinDir: providers
@@ -108,13 +114,19 @@ func TestConfigurationTakesEffect(t *testing.T) {
 		"label":       {n.Labels["example.com/rack"], "r1"},
 		"pods":        {n.Status.Capacity.Pods().Value(), 7 * n.Status.Capacity.Cpu().Value()},
 		"cpu less by": {n.Status.Capacity.Cpu().MilliValue() - n.Status.Allocatable.Cpu().MilliValue(), int64(500)},
-		"memory by":   {reserved, int64(1124) << 20},
+		"memory by":   {reserved, int64(1124) << 20}, // 100Mi are the default threshold, which is merged
 		"port":        {n.Status.DaemonEndpoints.KubeletEndpoint.Port, int32(10777)},
 	} {
 		if c[0] != c[1] {
 			t.Errorf("%s: %v, want %v", what, c[0], c[1])
 		}
 	}
+	until(t, "one image of all", func(context.Context) error {
+		if images := getNode(t, own).Status.Images; len(images) != 1 {
+			return fmt.Errorf("the node lists %d images", len(images))
+		}
+		return nil
+	})
 	until(t, "a lease of 20 s", func(ctx context.Context) error {
 		lease, err := own.Client.CoordinationV1().Leases("kube-node-lease").Get(ctx, host, metav1.GetOptions{})
 		if err == nil && *lease.Spec.LeaseDurationSeconds != 20 {
@@ -163,10 +175,12 @@ spec:
 	providerWasAsked(t, own, b, asked, filepath.Join(h.Root, "var/lib/kubelet/real/bowline/pulls.json"))
 	limitsFollowPods(t, own, b)
 
+	widerUsers(t, own)
 	crashesSoon(t, own)
 	for name, c := range map[string]*tls.Config{
 		"TLS 1.1":       {MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10},
 		"another suite": {MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}},
+		"another curve": {CurvePreferences: []tls.CurveID{tls.CurveP384}},
 		"":              {MaxVersion: tls.VersionTLS12},
 	} {
 		c.InsecureSkipVerify = true
@@ -190,6 +204,15 @@ spec:
 		t.Errorf("without a credential the endpoint says %d %.200s", reply.StatusCode, body)
 	}
 
+	reply, err = client.Get(fmt.Sprintf("https://%s:10777/stats/summary", h.IP))
+	testutil.Must(t, err)
+	defer reply.Body.Close()
+	body, err = io.ReadAll(reply.Body)
+	testutil.Must(t, err)
+	if !strings.Contains(string(body), string(p.UID)) || strings.Contains(string(body), `"volume":`) {
+		t.Errorf("the statistics lack the pod, or have volumes: %s", body)
+	}
+
 	log := testutil.ReadFile(t, b.LogPath)
 	failure := []string{`"Failed to manage the host, will retry"`, `host="host2"`}
 	if len(linesOf(string(log), failure...)) == 0 {
@@ -204,6 +227,28 @@ spec:
 			t.Errorf("its log has %q", line)
 		}
 	}
+}
+
+// widerUsers: a pod with users of its own has as many IDs as are configured, if the runtime supports this.
+func widerUsers(t *testing.T, own *labtest.Lab) {
+	t.Helper()
+	ctx := t.Context()
+	if !slices.ContainsFunc(getNode(t, own).Status.RuntimeHandlers, func(h v1.NodeRuntimeHandler) bool {
+		return h.Name == "" && h.Features != nil && ptr.Deref(h.Features.UserNamespaces, false)
+	}) {
+		return
+	}
+	p := manifest[v1.Pod](t, "default", "metadata: {name: users}\nspec:\n  hostUsers: false\n  containers: [{name: c, image: $TOOLBOX, command: [sleep, infinity]}]\n")
+	_, err := own.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+	testutil.Must(t, err)
+	_, err = own.PodReady(ctx, "default", "users", 60*time.Second)
+	testutil.Must(t, err)
+	out, err := own.Kubectl(ctx, "exec", "users", "--", "cat", "/proc/self/uid_map")
+	if f := strings.Fields(out.Stdout); err != nil || len(f) != 3 || f[1] == "0" || f[2] != "131072" {
+		t.Errorf("the IDs of a pod: %v\n%s%s", err, out.Stdout, out.Stderr)
+	}
+	testutil.Must(t, own.Client.CoreV1().Pods("default").Delete(ctx, "users", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	testutil.Must(t, own.PodGone(ctx, "default", "users", 60*time.Second))
 }
 
 // crashesSoon: a container that crashes again and again restarts every 2 s.

@@ -204,7 +204,7 @@ func TestRestartPolicies(t *testing.T) {
 		startedOnce(t, dir, name)
 	}
 	// The back-off grows: 10 s, and then 20 s.
-	podIs(t, ns, "always-0", time.Minute, "has restarted twice", func(p *v1.Pod) error {
+	podIs(t, ns, "always-0", patience, "has restarted twice", func(p *v1.Pod) error {
 		if labtest.Restarts(p) < 3 {
 			return fmt.Errorf("%d restarts", labtest.Restarts(p))
 		}

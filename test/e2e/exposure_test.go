@@ -94,11 +94,11 @@ func TestExposedByTheMachine(t *testing.T) {
 		b.Kill()
 		testutil.Must(t, b.Start())
 		testutil.Must(t, labtest.Until(t.Context(), 2*time.Minute, "log and shell are back with the next process", works))
-		testutil.Must(t, labtest.Until(t.Context(), time.Minute, "the node says so", wantCondition("KubeletExposed", v1.ConditionTrue, net.JoinHostPort(address, "10250"))))
-		after := readyWithin(t, time.Minute, ns, "runs")
+		testutil.Must(t, labtest.Until(t.Context(), patience, "the node says so", wantCondition("KubeletExposed", v1.ConditionTrue, net.JoinHostPort(address, "10250"))))
+		after := readyWithin(t, patience, ns, "runs")
 		same(t, before, after)
 	})
-	if _, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute); err != nil {
+	if _, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, patience); err != nil {
 		t.Error(err)
 	}
 	until(t, "the node takes it back", wantCondition("KubeletExposed", v1.ConditionTrue, "Bowline's own address"))

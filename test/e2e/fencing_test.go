@@ -216,7 +216,7 @@ func TestTwoDrivers(t *testing.T) {
 		}
 		now := start(0)
 		counted(t, ns, "lives", dir, 1)
-		before := readyPods(t, ns, "lives", 1, 3*time.Minute)
+		before := readyPods(t, ns, "lives", 1)
 		manages(0)
 		for round := 1; round <= rounds; round++ {
 			former := now
@@ -243,7 +243,7 @@ func TestTwoDrivers(t *testing.T) {
 				t.Errorf("round %d: the former driver ended with %d, %v", round, code, err)
 			}
 		}
-		after := readyPods(t, ns, "lives", 1, 3*time.Minute)
+		after := readyPods(t, ns, "lives", 1)
 		same(t, &before[0], &after[0])
 		if n := starts(t, dir, after[0].Name); n != 1 || after[0].Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("%s has started %d times, and says %d restarts", after[0].Name, n, after[0].Status.ContainerStatuses[0].RestartCount)

@@ -9,12 +9,9 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -139,21 +136,9 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: bowline-replica
 subjects: [{kind: ServiceAccount, name: bowline, namespace: %[1]s}]
 `, namespace, secret))
 	file := filepath.Join(p.lab.Dir, "account.kubeconfig")
-	accountKubeconfig(p.t, p.lab, namespace, "bowline", file)
+	_, err := p.lab.AccountKubeconfig(p.t.Context(), namespace, "bowline", file)
+	testutil.Must(p.t, err)
 	return file
-}
-
-// accountKubeconfig writes a kubeconfig with a token of a service account.
-func accountKubeconfig(t *testing.T, l *labtest.Lab, ns, account, file string) {
-	t.Helper()
-	token, err := l.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	testutil.Must(t, err)
-	c := clientcmdapi.NewConfig()
-	c.Clusters["lab"] = &clientcmdapi.Cluster{Server: l.REST.Host, CertificateAuthority: l.REST.CAFile, CertificateAuthorityData: l.REST.CAData}
-	c.AuthInfos[account] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-	c.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: account}
-	c.CurrentContext = "lab"
-	testutil.Must(t, clientcmd.WriteToFile(*c, file))
 }
 
 // key puts the SSH key of a machine into its Secret.
@@ -278,7 +263,7 @@ func (p *pooled) ownerFile(host string) string {
 
 func (p *pooled) lockIsFree(host string) {
 	p.t.Helper()
-	testutil.Must(p.t, labtest.Until(p.t.Context(), time.Minute, "the lock of "+host+" is free", func(ctx context.Context) error {
+	testutil.Must(p.t, labtest.Until(p.t.Context(), patience, "the lock of "+host+" is free", func(ctx context.Context) error {
 		return p.lab.Exec(ctx, host, "flock", "-n", ownerLock, "true").Run()
 	}))
 }

@@ -61,6 +61,7 @@ spec:
   reserved: {cpu: 100m, memory: 1.5Gi}
   linkGrace: 1h30m
   kubeletExposure: host
+  nodeIP: 10.0.0.7,fd00::7
   policy: {allowPrivileged: false}
   deletionPolicy: detach
 `
@@ -101,13 +102,14 @@ var badHosts = []struct{ host, old, by, want string }{
 	{goodHost, "1h30m", "0.5s", "a duration of at least 1s, such as 40s or 2h"},
 	{goodHost, "1h30m", "\"forty\"", "a duration of at least 1s, such as 40s or 2h"},
 	{goodHost, "kubeletExposure: host", "kubeletExposure: nowhere", "supported values: \"process\", \"host\""},
+	{goodHost, "nodeIP: 10.0.0.7,fd00::7", "nodeIP: box", "an IP address, or one of IPv4 and one of IPv6, such as 10.0.0.7,fd00::7"},
 	{goodHost, "deletionPolicy: detach", "deletionPolicy: forget", "supported values: \"drain\", \"detach\""},
 }
 
 // TestHostSchema: the API server itself refuses a wrong Host, with a message that says what to do;
 // and kubectl shows the important fields.
 func TestHostSchema(t *testing.T) {
-	onlyLocal(t, "the same API server")
+	onlyLocal(t, "the API server validates Hosts without a host")
 	parallel(t)
 	define(t, lab)
 	for _, good := range []string{goodHost, localHost} {

@@ -245,7 +245,7 @@ func nearItsEnd(t *testing.T, file string) {
 // A credential that may only request a certificate makes the node. The certificate is kept, lets
 // the next process run without the credential, and is renewed.
 func TestBootstrap(t *testing.T) {
-	onlyLocal(t, "certificates are of this process, wherever the machine is")
+	onlyLocal(t, "the certificates belong to the process, not to the host")
 	serial(t)
 	ns := namespace(t)
 	renewsItself(t, ns+"-renewal")
@@ -304,7 +304,7 @@ func TestBootstrap(t *testing.T) {
 // An account that may approve makes its node's certificates itself, including the serving
 // certificate, which the API server verifies.
 func TestCSR(t *testing.T) {
-	onlyLocal(t, "certificates are of this process, wherever the machine is")
+	onlyLocal(t, "the certificates belong to the process, not to the host")
 	serial(t)
 	ns := namespace(t)
 	maker := account(t, ns, "maker", mayAsk,

@@ -66,7 +66,7 @@ func TestLinkFails(t *testing.T) {
 			history := lab.Watch(ns)
 			defer history.Stop()
 			counted(t, ns, "lives", dir, 5)
-			before := readyPods(t, ns, "lives", 5, 2*time.Minute)
+			before := readyPods(t, ns, "lives", 5)
 			create(t, ns, `
 metadata: {name: ends}
 spec:
@@ -130,7 +130,7 @@ spec:
 			if took := end.FinishedAt.Sub(end.StartedAt.Time); end.ExitCode != 7 || took < 11*time.Second || took > 20*time.Second || end.FinishedAt.After(back) {
 				t.Errorf("the pod that ended is reported as %+v", end)
 			}
-			unchanged(t, dir, before, readyPods(t, ns, "lives", 5, time.Minute))
+			unchanged(t, dir, before, readyPods(t, ns, "lives", 5))
 			oracle.NoPodBackwards(t, history)
 			until(t, "the node is Ready", wantCondition(v1.NodeReady, v1.ConditionTrue))
 		})

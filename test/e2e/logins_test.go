@@ -63,9 +63,10 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 	}
 	// The port is free: besides its daemons only an sshd on 22 listens in the host.
 	d.address = net.JoinHostPort(lab.Host(host).IP, "2222")
+	// HOME keeps the startup files of this machine's root out of the test.
 	config := fmt.Sprintf("Port 2222\nListenAddress %s\nHostKey %s\nAuthorizedKeysFile %s\nPidFile %s\nPasswordAuthentication no\n"+
-		"PermitRootLogin yes\nStrictModes no\nUsePAM no\nSubsystem sftp internal-sftp\n",
-		lab.Host(host).IP, filepath.Join(dir, "host_key"), filepath.Join(dir, "key.pub"), filepath.Join(dir, "sshd.pid"))
+		"PermitRootLogin yes\nStrictModes no\nUsePAM no\nSubsystem sftp internal-sftp\nSetEnv HOME=%s\n",
+		lab.Host(host).IP, filepath.Join(dir, "host_key"), filepath.Join(dir, "key.pub"), filepath.Join(dir, "sshd.pid"), dir)
 	testutil.Must(t, os.WriteFile(filepath.Join(dir, "sshd_config"), []byte(config), 0o644))
 	cmd := lab.Exec(context.Background(), host, "/usr/sbin/sshd", "-D", "-e", "-f", filepath.Join(dir, "sshd_config"))
 	stderr, err := cmd.StderrPipe()
@@ -156,7 +157,7 @@ spec:
 	}
 	until(t, "its log and its shell answer", answer(ns, name, "echo answers", "answers"))
 	contains(t, "its log", logs(t, ns, name), "from "+name)
-	deletePod(t, ns, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, time.Minute)
+	deletePod(t, ns, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, patience)
 }
 
 // TestLogins: root; a user who may open the socket and use sudo; a user who may only use sudo and
@@ -181,7 +182,7 @@ func TestLogins(t *testing.T) {
 			refused(t, attemptHere(t, d.config(t, "nobody2", key)), "nobody2 ALL=(root) NOPASSWD: ALL", "/etc/sudoers.d/bowline")
 		})
 	})
-	if _, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute); err != nil {
+	if _, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, patience); err != nil {
 		t.Error(err)
 	}
 }
@@ -227,7 +228,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: keys}
 subjects: [{kind: ServiceAccount, name: keys, namespace: $NS}]
 `), metav1.CreateOptions{})
 	testutil.Must(t, err)
-	accountKubeconfig(t, lab, ns, "keys", filepath.Join(d.dir, "keys.kubeconfig"))
+	_, err = lab.AccountKubeconfig(t.Context(), ns, "keys", filepath.Join(d.dir, "keys.kubeconfig"))
+	testutil.Must(t, err)
 
 	through, err := labtest.NewWire(d.address)
 	testutil.Must(t, err)

@@ -71,7 +71,7 @@ func TestAnotherMachine(t *testing.T) {
 		t.Fatalf("the editor may not edit: %v: %s", err, applied.Stderr)
 	}
 	p.reason("host2", "OtherMachine", "found another machine than the recorded one")
-	testutil.Must(t, labtest.Until(t.Context(), time.Minute, "an event on the Host", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), patience, "an event on the Host", func(ctx context.Context) error {
 		list, err := p.lab.Client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Host,involvedObject.name=host2,reason=OtherMachine"})
 		if err == nil && (len(list.Items) == 0 || list.Items[0].Type != v1.EventTypeWarning) {
 			err = fmt.Errorf("there are %+v", list.Items)

@@ -148,7 +148,7 @@ func runAll(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer static.server.Close()
-	bowline = &labtest.Bowline{Lab: lab, Host: host, Wire: wire, Args: []string{"-v=2"}, Extra: static.lines()}
+	bowline = &labtest.Bowline{Lab: lab, Host: host, Wire: wire, Args: []string{"-v=2"}, Extra: append(static.lines(), "enableSystemLogQuery: true")}
 	if remote {
 		bowline.Apart = &labtest.Apart{Ports: []string{static.port()}}
 	}
@@ -263,10 +263,14 @@ func podThatSleeps(name string) string {
 	return brief(name, "containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]")
 }
 
+// patience bounds a wait for what happens within seconds on a quiet machine. It only ends a test that
+// hangs: five labs on a slow machine have taken a minute for the start of five pods.
+const patience = 3 * time.Minute
+
 // ready waits for a pod to be Ready.
 func ready(t *testing.T, ns, name string) *v1.Pod {
 	t.Helper()
-	return readyWithin(t, 3*time.Minute, ns, name)
+	return readyWithin(t, patience, ns, name)
 }
 
 func readyWithin(t *testing.T, limit time.Duration, ns, name string) *v1.Pod {
@@ -277,9 +281,9 @@ func readyWithin(t *testing.T, limit time.Duration, ns, name string) *v1.Pod {
 }
 
 // readyPods waits until an app has exactly n pods, all Ready.
-func readyPods(t *testing.T, ns, app string, n int, limit time.Duration) []v1.Pod {
+func readyPods(t *testing.T, ns, app string, n int) []v1.Pod {
 	t.Helper()
-	pods, err := lab.ReadyPods(t.Context(), ns, "app="+app, n, limit)
+	pods, err := lab.ReadyPods(t.Context(), ns, "app="+app, n, patience)
 	testutil.Must(t, err)
 	return pods
 }
@@ -317,7 +321,7 @@ func getNode(t *testing.T, l *labtest.Lab) *v1.Node {
 // ended waits for a pod's final phase.
 func ended(t *testing.T, ns, name string, phase v1.PodPhase) *v1.Pod {
 	t.Helper()
-	return podIs(t, ns, name, 3*time.Minute, string(phase), func(p *v1.Pod) error {
+	return podIs(t, ns, name, patience, string(phase), func(p *v1.Pod) error {
 		if p.Status.Phase != phase {
 			return fmt.Errorf("it is %s", p.Status.Phase)
 		}
@@ -328,7 +332,7 @@ func ended(t *testing.T, ns, name string, phase v1.PodPhase) *v1.Pod {
 // until polls for a condition for two minutes.
 func until(t *testing.T, what string, condition func(context.Context) error) {
 	t.Helper()
-	testutil.Must(t, labtest.Until(t.Context(), 2*time.Minute, what, condition))
+	testutil.Must(t, labtest.Until(t.Context(), patience, what, condition))
 }
 
 // kubectl runs kubectl and fails the test if it fails.
@@ -452,7 +456,7 @@ func findEvent(t *testing.T, l *labtest.Lab, ns, selector, words string) {
 func waiting(t *testing.T, ns, pod, container string, reasons ...string) *v1.ContainerStateWaiting {
 	t.Helper()
 	var w *v1.ContainerStateWaiting
-	podIs(t, ns, pod, time.Minute, container+" waits for "+strings.Join(reasons, " or "), func(p *v1.Pod) error {
+	podIs(t, ns, pod, patience, container+" waits for "+strings.Join(reasons, " or "), func(p *v1.Pod) error {
 		if c := labtest.Container(p, container); c != nil && c.State.Waiting != nil {
 			for _, reason := range reasons {
 				if c.State.Waiting.Reason == reason {

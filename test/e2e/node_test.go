@@ -23,7 +23,7 @@ import (
 func TestNodeRegisters(t *testing.T) {
 	serial(t)
 	// The previous test may have started Bowline.
-	_, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute)
+	_, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, patience)
 	testutil.Must(t, err)
 	node := getNode(t, lab)
 	for _, r := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods, v1.ResourceEphemeralStorage} {
@@ -148,7 +148,7 @@ func TestNodeNotReadyWithoutRuntime(t *testing.T) {
 
 	testutil.Must(t, lab.StopProcess(t.Context(), host, lab.Host(host).Runtime))
 	begin := time.Now()
-	condition, err := lab.NodeReady(t.Context(), host, v1.ConditionFalse, time.Minute)
+	condition, err := lab.NodeReady(t.Context(), host, v1.ConditionFalse, patience)
 	if startErr := lab.StartProcess(t.Context(), host, lab.Host(host).Runtime); startErr != nil {
 		t.Fatal(startErr)
 	}
@@ -158,7 +158,7 @@ func TestNodeNotReadyWithoutRuntime(t *testing.T) {
 		t.Errorf("the condition does not say why: %s: %s", condition.Reason, condition.Message)
 	}
 	begin = time.Now()
-	_, err = lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute)
+	_, err = lab.NodeReady(t.Context(), host, v1.ConditionTrue, patience)
 	testutil.Must(t, err)
 	t.Logf("Ready again after %s", time.Since(begin).Round(time.Millisecond))
 

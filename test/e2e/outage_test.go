@@ -62,7 +62,7 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 	history := lab.Watch(ns)
 	defer history.Stop()
 	counted(t, ns, "load", dir, 10)
-	before := readyPods(t, ns, "load", 10, 2*time.Minute)
+	before := readyPods(t, ns, "load", 10)
 	// Ten more begin, and containerd goes while they do.
 	scale(t, ns, "load", 20)
 	until(t, "pods that start", func(ctx context.Context) error {
@@ -86,7 +86,7 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 	testutil.Must(t, labtest.Holds(t.Context(), 8*time.Second, "bowline runs", running(bowline)))
 	testutil.Must(t, lab.StartProcess(t.Context(), host, lab.Host(host).Runtime))
 	begin := time.Now()
-	after := readyPods(t, ns, "load", 20, 2*time.Minute)
+	after := readyPods(t, ns, "load", 20)
 	t.Logf("20 pods Ready %s after containerd came back", time.Since(begin).Round(time.Millisecond))
 	for i := range after {
 		// A container that was created and never started, because containerd went in between,
@@ -104,13 +104,13 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 // runs static pods, and ends nothing.
 func TestAPIServerAway(t *testing.T) {
 	if !full {
-		onlyLocal(t, "the API server is away from Bowline, not from the machine; BOWLINE_E2E_FULL=1 runs it")
+		onlyLocal(t, "only the API server fails, so the kind of host does not matter; BOWLINE_E2E_FULL=1 runs it")
 	}
 	serial(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "steady", dir, 5)
-	steady := readyPods(t, ns, "steady", 5, time.Minute)
+	steady := readyPods(t, ns, "steady", 5)
 	create(t, ns, brief("exits", `
   containers:
   - name: main
@@ -166,7 +166,7 @@ spec:
     volumeMounts: [{name: starts, mountPath: /starts}]
   volumes: [{name: starts, hostPath: {path: `+dir+`}}]
 `)
-	testutil.Must(t, labtest.Until(t.Context(), time.Minute, "the static pod runs without an API server", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), patience, "the static pod runs without an API server", func(ctx context.Context) error {
 		if _, err := os.Stat(filepath.Join(dir, "offline")); err != nil {
 			return fmt.Errorf("%w; bowline's log: %s", err, bowline.LogTail(2000))
 		}
@@ -175,7 +175,7 @@ spec:
 	testutil.Must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
 	back = true
 	begin := time.Now()
-	podIs(t, ns, "exits", time.Minute, "shown as restarted", func(p *v1.Pod) error {
+	podIs(t, ns, "exits", patience, "shown as restarted", func(p *v1.Pod) error {
 		if labtest.Restarts(p) < 1 {
 			return fmt.Errorf("it has not")
 		}
@@ -186,9 +186,9 @@ spec:
 	})
 	ended(t, ns, "finishes", v1.PodSucceeded)
 	t.Logf("statuses caught up %s after the API server was started", time.Since(begin).Round(time.Millisecond))
-	_, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute)
+	_, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, patience)
 	testutil.Must(t, err)
-	unchanged(t, dir, steady, readyPods(t, ns, "steady", 5, time.Minute))
+	unchanged(t, dir, steady, readyPods(t, ns, "steady", 5))
 	startedOnce(t, dir, "finishes")
 	mirror(t, ns, "offline-"+host, func(*v1.Pod) bool { return true })
 	startedOnce(t, dir, "offline")
@@ -197,7 +197,7 @@ spec:
 	// after up to a minute, as in a kubelet.
 	create(t, ns, probed("later", dir))
 	readyWithin(t, 2*time.Minute, ns, "later")
-	deletePod(t, ns, "later", metav1.DeleteOptions{}, time.Minute)
-	testutil.Must(t, lab.PodGone(t.Context(), ns, "offline-"+host, time.Minute))
+	deletePod(t, ns, "later", metav1.DeleteOptions{}, patience)
+	testutil.Must(t, lab.PodGone(t.Context(), ns, "offline-"+host, patience))
 	oracle.NoPodBackwards(t, history)
 }

@@ -83,7 +83,7 @@ func TestServiceIsMadeAgain(t *testing.T) {
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "lives", dir, 3)
-	before := readyPods(t, ns, "lives", 3, time.Minute)
+	before := readyPods(t, ns, "lives", 3)
 	for _, first := range []bool{false, true} {
 		replaceService(t)
 		name := fmt.Sprintf("beside-%v", first)
@@ -95,7 +95,7 @@ func TestServiceIsMadeAgain(t *testing.T) {
 			}
 		})
 		same(t, beside, ready(t, ns, name))
-		unchanged(t, dir, before, readyPods(t, ns, "lives", 3, time.Minute))
+		unchanged(t, dir, before, readyPods(t, ns, "lives", 3))
 	}
 }
 
@@ -277,7 +277,7 @@ func (c canary) remove(t *testing.T) {
 // nothing of theirs is touched, whatever we do.
 func TestForeignPods(t *testing.T) {
 	if !full {
-		onlyLocal(t, "whose pods the runtime has is asked of the runtime, over SSH as here; BOWLINE_E2E_FULL=1 runs it")
+		onlyLocal(t, "only the runtime is asked for foreign pods, so the kind of host does not matter; BOWLINE_E2E_FULL=1 runs it")
 	}
 	serial(t)
 	ns := namespace(t)
@@ -301,7 +301,7 @@ func TestForeignPods(t *testing.T) {
 		testutil.Must(t, beside.Start())
 		defer func() { testutil.Must(t, beside.Stop()) }()
 		deployment(t, ns, "beside", 3)
-		readyPods(t, ns, "beside", 3, time.Minute)
+		readyPods(t, ns, "beside", 3)
 		c.unharmed(t, "beside our pods")
 		// The kill leaves pods to adopt; the canary is not one of them.
 		beside.Kill()

@@ -93,7 +93,7 @@ spec:
   tolerations: [{operator: Exists}]
   containers: [{name: main, image: $TOOLBOX, command: [sleep, infinity]}]
 `, name, node))
-	testutil.Must(p.t, labtest.Until(ctx, time.Minute, "create "+name, func(ctx context.Context) error {
+	testutil.Must(p.t, labtest.Until(ctx, patience, "create "+name, func(ctx context.Context) error {
 		// Wait for the controller manager to make the service account.
 		_, err := p.lab.Client.CoreV1().Pods(v1.NamespaceDefault).Create(ctx, spec, metav1.CreateOptions{})
 		return err
@@ -109,7 +109,7 @@ spec:
 // says waits for a log line with all the words.
 func (p *pooled) says(words ...string) {
 	p.t.Helper()
-	testutil.Must(p.t, labtest.Until(p.t.Context(), time.Minute, "the log says "+strings.Join(words, ", "), func(context.Context) error {
+	testutil.Must(p.t, labtest.Until(p.t.Context(), patience, "the log says "+strings.Join(words, ", "), func(context.Context) error {
 		if p.lines(words...) == 0 {
 			return fmt.Errorf("it does not; it ends: %s", p.bowline.LogTail(1000))
 		}
@@ -176,7 +176,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 	ended := p.lines("Stopped the host's driver", `host="host2"`)
 	p.edit(first)
 	testutil.Must(t, syscall.Kill(pid, syscall.SIGHUP))
-	testutil.Must(t, labtest.Until(t.Context(), time.Minute, "host2's driver ends", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), patience, "host2's driver ends", func(ctx context.Context) error {
 		if n := p.lines("Stopped the host's driver", `host="host2"`); n == ended {
 			return fmt.Errorf("it has not ended: %s", p.bowline.LogTail(1000))
 		}
@@ -198,7 +198,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 	p.ready("host2", room)
 	p.pod("after-all", "host2")
 	for _, before := range []*v1.Pod{stays, beside} {
-		now, err := p.lab.PodReady(t.Context(), v1.NamespaceDefault, before.Name, time.Minute)
+		now, err := p.lab.PodReady(t.Context(), v1.NamespaceDefault, before.Name, patience)
 		testutil.Must(t, err)
 		same(t, before, now)
 	}

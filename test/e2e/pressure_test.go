@@ -41,7 +41,7 @@ func (s *strained) start(lines ...string) {
 		s.b.Apart = &labtest.Apart{}
 	}
 	testutil.Must(s.T, s.b.Start())
-	if _, err := s.own.NodeReady(s.Context(), host, v1.ConditionTrue, time.Minute); err != nil {
+	if _, err := s.own.NodeReady(s.Context(), host, v1.ConditionTrue, patience); err != nil {
 		s.Fatalf("%v\n%s", err, s.b.LogTail(4000))
 	}
 }
@@ -120,7 +120,7 @@ func (s *strained) event(object, reason, words string) {
 // and the node reports its pressure.
 func TestPressure(t *testing.T) {
 	if !full {
-		onlyLocal(t, "the suite of host.Meters measures pressure on both kinds of hosts; BOWLINE_E2E_FULL=1 runs this test too")
+		onlyLocal(t, "host/hosttest measures pressure locally and over SSH; BOWLINE_E2E_FULL=1 runs it")
 	}
 	parallel(t)
 	ctx := t.Context()

@@ -162,7 +162,7 @@ spec:
 		return nil
 	})
 	testutil.Must(t, os.WriteFile(filepath.Join(dir, "well"), nil, 0o644))
-	podIs(t, ns, "graceful", time.Minute, "runs after a restart", func(p *v1.Pod) error {
+	podIs(t, ns, "graceful", patience, "runs after a restart", func(p *v1.Pod) error {
 		c := labtest.Container(p, "main")
 		last := c.LastTerminationState.Terminated
 		if p.Status.Phase != v1.PodRunning || c.State.Running == nil || !c.Ready || int(c.RestartCount) != starts(t, dir, "up")-1 || last == nil || last.ExitCode != 0 {
@@ -238,7 +238,7 @@ spec:
 	create(t, ns, brief("fails", `containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], lifecycle: {postStart: {exec: {command: ["false"]}}}}]`))
 	ready(t, ns, "hooked")
 	equal(t, "hooks before Ready", starts(t, dir, "log"), 1)
-	deletePod(t, ns, "hooked", metav1.DeleteOptions{}, time.Minute)
+	deletePod(t, ns, "hooked", metav1.DeleteOptions{}, patience)
 	data := testutil.ReadFile(t, filepath.Join(dir, "log"))
 	if string(data) != "post-start\npre-stop\nterm\n" {
 		t.Errorf("the order was\n%s", data)

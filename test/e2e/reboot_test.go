@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestRebooted(t *testing.T) {
 	counted(t, ns, "lives", dir, 2)
 	crashing(t, ns, "crashed", dir)
 	const crashes = 2
-	before := append(readyPods(t, ns, "lives", 2, 2*time.Minute), readyPods(t, ns, "crashed", 1, 3*time.Minute)...)
+	before := append(readyPods(t, ns, "lives", 2), readyPods(t, ns, "crashed", 1)...)
 	restarts, waits := map[string]int32{}, backOffs(t, ns)
 	for i := range before {
 		restarts[before[i].Name] = labtest.Restarts(&before[i])
@@ -38,21 +39,110 @@ func TestRebooted(t *testing.T) {
 		t.Error("the crashes caused no back-off, so the reboot cannot show one")
 	}
 
-	const bootID, file = "5ca1ab1e-0000-4000-8000-00000b0071d0", "/proc/sys/kernel/random/boot_id"
-	testutil.Must(t, os.WriteFile(filepath.Join(dir, "boot_id"), []byte(bootID+"\n"), 0o644))
-	withoutBowline(t, func() {
-		onHost(t, "mount", "--bind", filepath.Join(dir, "boot_id"), file)
-		list, err := runtime.ListPodSandbox(t.Context(), nil)
-		testutil.Must(t, err)
-		for _, s := range list {
-			if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
-				testutil.Must(t, runtime.StopPodSandbox(t.Context(), s.Id))
-			}
-		}
-	})
-	defer withoutBowline(t, func() { onHost(t, "umount", file) })
+	const bootID = "5ca1ab1e-0000-4000-8000-00000b0071d0"
+	withoutBowline(t, func() { reboot(t, dir, bootID) })
+	defer withoutBowline(t, func() { onHost(t, "umount", bootIDFile) })
 	began := time.Now()
 
+	rebooted(t, bootID)
+	startedAgain(t, ns, dir, before, restarts)
+	t.Logf("the pods are Ready %s after Bowline was started", time.Since(began).Round(time.Millisecond))
+	noMoreBackOffs(t, ns, waits)
+	// CoreDNS is one of the pods that the reboot stopped.
+	_, err := lab.ReadyPods(t.Context(), "kube-system", "k8s-app=kube-dns", 1, patience)
+	testutil.Must(t, err)
+}
+
+// A remote machine reboots while the process runs: the link is cut, the boot ID is another, and the
+// machine has lost its containers and the mounts of its pods. The process notices by itself: the node
+// reports the reboot, and each container is started and counted as by a kubelet that starts after a
+// reboot, without back-off, on volumes that are mounted again. Later the boot ID changes back under
+// an unbroken link.
+func TestRebootedUnderAProcess(t *testing.T) {
+	serial(t)
+	onlyRemote(t) // a process on the machine ends with it
+	ns := namespace(t)
+	dir := hostDir(t)
+	counted(t, ns, "lives", dir, 2)
+	crashing(t, ns, "crashed", dir)
+	before := append(readyPods(t, ns, "lives", 2), readyPods(t, ns, "crashed", 1)...)
+	restarts, waits := map[string]int32{}, backOffs(t, ns)
+	for i := range before {
+		restarts[before[i].Name] = labtest.Restarts(&before[i])
+	}
+	was, pid := getNode(t, lab).Status.NodeInfo.BootID, bowline.PID()
+
+	const bootID = "5ca1ab1e-0000-4000-8000-00000b0071d1"
+	wire.Cut()
+	defer func() {
+		wire.Restore()
+		onHost(t, "umount", bootIDFile)
+		rebooted(t, was)
+	}()
+	reboot(t, dir, bootID)
+	for i := range before {
+		loseMounts(t, &before[i])
+	}
+	wire.Restore()
+	began := time.Now()
+
+	rebooted(t, bootID)
+	startedAgain(t, ns, dir, before, restarts)
+	t.Logf("the pods are Ready %s after the link came back", time.Since(began).Round(time.Millisecond))
+	noMoreBackOffs(t, ns, waits)
+	for i := range before {
+		const token = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+		if inPod(t, ns, before[i].Name, "cat "+token) == "" {
+			t.Errorf("%s has no token after the reboot", before[i].Name)
+		}
+	}
+	until(t, "the node is Ready", wantCondition(v1.NodeReady, v1.ConditionTrue))
+	until(t, "pods are welcome", wantCondition(v1.NodeNetworkUnavailable, v1.ConditionFalse))
+	if !bowline.Running() || bowline.PID() != pid {
+		t.Error("the process did not live through the reboot")
+	}
+	_, err := lab.ReadyPods(t.Context(), "kube-system", "k8s-app=kube-dns", 1, patience)
+	testutil.Must(t, err)
+}
+
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// reboot gives the host another boot ID, and ends all sandboxes with their containers.
+func reboot(t *testing.T, dir, bootID string) {
+	t.Helper()
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "boot_id"), []byte(bootID+"\n"), 0o644))
+	onHost(t, "mount", "--bind", filepath.Join(dir, "boot_id"), bootIDFile)
+	list, err := runtime.ListPodSandbox(t.Context(), nil)
+	testutil.Must(t, err)
+	for _, s := range list {
+		if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+			testutil.Must(t, runtime.StopPodSandbox(t.Context(), s.Id))
+		}
+	}
+}
+
+// loseMounts unmounts the volumes of a pod whose containers have ended. There is at least one: the
+// token of its service account.
+func loseMounts(t *testing.T, p *v1.Pod) {
+	t.Helper()
+	volumes := "/pods/" + string(p.UID) + "/volumes/"
+	lost := 0
+	for line := range strings.Lines(inHost(t, "cat", "/proc/self/mountinfo")) {
+		if point := strings.Fields(line)[4]; strings.Contains(point, volumes) {
+			// It may be gone: a mount is listed at each path of the directory that it is in.
+			_ = lab.Exec(t.Context(), host, "umount", point).Run()
+			lost++
+		}
+	}
+	if lost == 0 {
+		t.Errorf("%s has no mounts to lose", p.Name)
+	}
+	until(t, "the volumes of "+p.Name+" are lost", unmounted(t, volumes))
+}
+
+// rebooted waits until the node has the boot ID, and an event that names it.
+func rebooted(t *testing.T, bootID string) {
+	t.Helper()
 	until(t, "the node has the machine's boot ID", func(ctx context.Context) error {
 		node, err := lab.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
 		if err == nil && node.Status.NodeInfo.BootID != bootID {
@@ -60,9 +150,14 @@ func TestRebooted(t *testing.T) {
 		}
 		return err
 	})
-	findEvent(t, lab, metav1.NamespaceDefault, "involvedObject.kind=Node,involvedObject.name="+host+",reason=Rebooted", "")
+	findEvent(t, lab, metav1.NamespaceDefault, "involvedObject.kind=Node,involvedObject.name="+host+",reason=Rebooted", bootID)
+}
+
+// startedAgain waits until each pod is Ready with one restart more than before, and one start more.
+func startedAgain(t *testing.T, ns, dir string, before []v1.Pod, restarts map[string]int32) {
+	t.Helper()
 	for i := range before {
-		p := podIs(t, ns, before[i].Name, time.Minute, "started again", func(p *v1.Pod) error {
+		p := podIs(t, ns, before[i].Name, patience, "started again", func(p *v1.Pod) error {
 			if n := labtest.Restarts(p); n != restarts[p.Name]+1 || !labtest.IsReady(p) {
 				return fmt.Errorf("%d restarts, ready %v", n, labtest.IsReady(p))
 			}
@@ -73,15 +168,16 @@ func TestRebooted(t *testing.T) {
 		}
 		equal(t, "starts of "+p.Name, starts(t, dir, p.Name), int(restarts[p.Name])+2)
 	}
-	t.Logf("the pods are Ready %s after Bowline was started", time.Since(began).Round(time.Millisecond))
+}
+
+// noMoreBackOffs checks that no pod was in back-off since waits.
+func noMoreBackOffs(t *testing.T, ns string, waits map[string]int32) {
+	t.Helper()
 	for name, n := range backOffs(t, ns) {
 		if n != waits[name] {
 			t.Errorf("%s was in back-off after the reboot: %d events, and %d before", name, n, waits[name])
 		}
 	}
-	// CoreDNS is one of the pods that the reboot stopped.
-	_, err := lab.ReadyPods(t.Context(), "kube-system", "k8s-app=kube-dns", 1, time.Minute)
-	testutil.Must(t, err)
 }
 
 // backOffs counts the events about back-offs by pod.

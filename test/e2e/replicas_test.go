@@ -28,11 +28,7 @@ import (
 func TestReplicas(t *testing.T) {
 	onlyLocal(t, "its hosts are always remote")
 	parallel(t)
-	const (
-		socket = "/run/recorded.sock"
-		// Adoption takes at most 20 s, but this machine may be overloaded.
-		patience = 3 * time.Minute
-	)
+	const socket = "/run/recorded.sock"
 	machines := []string{"host1", "host2"}
 	p := newPooled(t, machines...)
 	define(t, p.lab)

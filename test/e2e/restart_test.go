@@ -63,12 +63,12 @@ spec:
       volumes: [{name: starts, hostPath: {path: `+dir+`}}]
 `)
 	// First the pods that take long to be Ready, then the Job.
-	readyPods(t, ns, "steady", 7, time.Minute)
+	readyPods(t, ns, "steady", 7)
 	slow, ending := ready(t, ns, "slow"), ready(t, ns, "ending")
 	_, err := lab.Client.BatchV1().Jobs(ns).Create(t.Context(), job, metav1.CreateOptions{})
 	testutil.Must(t, err)
-	once := readyPods(t, ns, "once", 1, time.Minute)
-	steady := readyPods(t, ns, "steady", 7, time.Minute)
+	once := readyPods(t, ns, "once", 1)
+	steady := readyPods(t, ns, "steady", 7)
 	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "ending", metav1.DeleteOptions{}))
 	asked := time.Now()
 	until(t, "the ending pod has TERM", func(context.Context) error {
@@ -104,7 +104,7 @@ spec:
 	for _, name := range []string{"once", "once-init"} {
 		startedOnce(t, dir, name)
 	}
-	unchanged(t, dir, steady, readyPods(t, ns, "steady", 7, time.Minute))
+	unchanged(t, dir, steady, readyPods(t, ns, "steady", 7))
 	same(t, slow, ready(t, ns, "slow"))
 	// Only what ended is gone, and nothing is new.
 	sandboxesNow, containersNow := ofNamespace(t, ns)

@@ -108,7 +108,8 @@ func (s *strained) full(root string) {
 	_, err := core.ConfigMaps("default").Update(ctx, configMap("live", strings.Repeat("new", size/3)), metav1.UpdateOptions{})
 	testutil.Must(s.T, err)
 	s.pod("writer", mounts("large"), reads)
-	s.event("writer", "FailedMount", "no space left on device")
+	// FailedMount, or Failed if not even the pod's directories have room.
+	findEvent(s.T, s.own, "", "involvedObject.name=writer,type=Warning", "no space left on device")
 	s.event("reader", "FailedMount", "no space left on device")
 	text := func() string {
 		out, err := s.own.Kubectl(ctx, "exec", "reader", "--", "cat", "/v/text")
@@ -152,7 +153,7 @@ func (s *strained) precedence(root string) {
 	testutil.Must(s.T, err)
 	gaveWay := func(name string) {
 		s.Helper()
-		p, err := s.own.Pod(ctx, "default", name, time.Minute, "it has given way", func(p *v1.Pod) error {
+		p, err := s.own.Pod(ctx, "default", name, patience, "it has given way", func(p *v1.Pod) error {
 			if p.Status.Phase != v1.PodFailed {
 				return fmt.Errorf("it is %s", p.Status.Phase)
 			}
@@ -167,7 +168,7 @@ func (s *strained) precedence(root string) {
 		s.event(name, "Preempting", p.Status.Message)
 	}
 	gaveWay("gives")
-	_, err = s.own.Pod(ctx, "default", "grows", time.Minute, "it has grown", func(p *v1.Pod) error {
+	_, err = s.own.Pod(ctx, "default", "grows", patience, "it has grown", func(p *v1.Pod) error {
 		c := labtest.Container(p, "main")
 		if c == nil || c.Resources == nil || c.Resources.Requests.Cpu().MilliValue() != 900 || c.RestartCount != 0 {
 			return fmt.Errorf("its container has %+v", c)

@@ -225,7 +225,7 @@ spec:
 	}
 	static.publish("")
 	for _, name := range []string{web.Name, two.Name, served.Name} {
-		testutil.Must(t, lab.PodGone(t.Context(), ns, name, time.Minute))
+		testutil.Must(t, lab.PodGone(t.Context(), ns, name, patience))
 	}
 	if got := read(); !strings.HasSuffix(got, "up-two end-two down-two") {
 		t.Errorf("starts and ends: %q", got)

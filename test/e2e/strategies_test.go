@@ -58,7 +58,7 @@ spec:
 	}
 	waits := func(node, reason, what string) {
 		t.Helper()
-		_, err := own.Pod(ctx, "default", "of-"+node, time.Minute, "it waits for "+what, func(p *v1.Pod) error {
+		_, err := own.Pod(ctx, "default", "of-"+node, patience, "it waits for "+what, func(p *v1.Pod) error {
 			c := labtest.Container(p, "main")
 			if c == nil || c.State.Waiting == nil || c.State.Waiting.Reason != reason || !strings.Contains(c.State.Waiting.Message, what) {
 				return fmt.Errorf("its container: %+v", c)

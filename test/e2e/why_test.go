@@ -31,7 +31,7 @@ func explained(t *testing.T, ns, name string, is func(*pod.WhyReport) bool, word
 	t.Helper()
 	var report pod.WhyReport
 	var text string
-	err := labtest.Until(t.Context(), time.Minute, "why "+name, func(ctx context.Context) error {
+	err := labtest.Until(t.Context(), patience, "why "+name, func(ctx context.Context) error {
 		out, err := why(ctx, ns+"/"+name)
 		if err != nil || out.Code != 0 {
 			return fmt.Errorf("exit code %d: %s %w", out.Code, out.Stderr, err)
@@ -116,7 +116,7 @@ func TestWhy(t *testing.T) {
 	t.Run("on no node", func(t *testing.T) {
 		t.Parallel()
 		create(t, ns, "metadata: {name: homeless}\nspec:\n  nodeSelector: {no: such}\n  containers: [{name: main, image: $TOOLBOX}]\n")
-		podIs(t, ns, "homeless", time.Minute, "is found unschedulable", func(p *v1.Pod) error {
+		podIs(t, ns, "homeless", patience, "is found unschedulable", func(p *v1.Pod) error {
 			if c := labtest.Condition(p, v1.PodScheduled); c == nil || c.Reason != v1.PodReasonUnschedulable {
 				return fmt.Errorf("%v", c)
 			}
