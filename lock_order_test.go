@@ -14,7 +14,7 @@ import (
 // Any other mutex is taken alone, but gc.Sweeper.turn and imagegc.Collector.mu: they are outermost, held
 // during calls of a whole sweep or collection, through interfaces.
 var lockOrder = map[string][]string{
-	"fleet.Drivers.mu":               {"fleet.hostBudgets.mu", "nodelogs.Own.mu"},
+	"fleet.Drivers.mu":               {"fleet.hostBudgets.mu", "fleet.operations.mu", "nodelogs.Own.mu"},
 	"fleet.hostBudgets.mu":           {"host/budget.Account.mu"},
 	"host/ssh/link.reader.mu":        {"host/ssh/link.deadline.mu"},
 	"host/ssh/link.writer.mu":        {"host/ssh/link.deadline.mu"},

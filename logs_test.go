@@ -74,6 +74,69 @@ func TestLogMessagesFail(t *testing.T) {
 	}
 }
 
+// TestLogPods: the key "pod" has a pod's namespace and name, in the one form that both formats of the log
+// show, so that one search finds every line about it.
+func TestLogPods(t *testing.T) {
+	found := 0
+	for _, p := range typedModule() {
+		pods, faults := p.loggedPods()
+		found += pods
+		for _, n := range faults {
+			t.Errorf("%s: the value of the key pod is no klog.KObj or klog.KRef", at(n))
+		}
+	}
+	if found < 10 {
+		t.Errorf("looked at %d lines about pods: there are more", found)
+	}
+}
+
+// TestLogPodsFail shows that TestLogPods fails for each other form.
+func TestLogPodsFail(t *testing.T) {
+	for line, want := range map[string]int{
+		`log.Info("Removed it", "pod", klog.KRef("ns", name))`:                              0,
+		`log.V(2).Info("Removed it", "image", name, "pod", name)`:                           1,
+		`log.Error(nil, "Failed to remove it", "pod", name)`:                                1,
+		`log.WithValues("uid", name, "pod", name).Info("Removed it")`:                       1,
+		`log.WithValues("pod", klog.KRef("ns", name)).Info("Removed it", "name", "pod")`:    0,
+		`log.WithValues("pod", klog.KRef("ns", name)).Error(nil, "Failed to", "pod", name)`: 1,
+	} {
+		p := typedText("package p\nimport \"k8s.io/klog/v2\"\nfunc f(log klog.Logger, name string) {\n" + line + "\n}\n")
+		if _, faults := p.loggedPods(); len(faults) != want {
+			t.Errorf("%s: %d faults, want %d", line, len(faults), want)
+		}
+	}
+}
+
+// loggedPods returns how many lines have the key pod, and the values that have another form.
+func (p typed) loggedPods() (found int, faults []ast.Node) {
+	for _, file := range p.files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			f := p.function(call.Fun)
+			if f == nil {
+				return true
+			}
+			first, is := map[string]int{
+				"(github.com/go-logr/logr.Logger).Info": 1, "(github.com/go-logr/logr.Logger).Error": 2, "(github.com/go-logr/logr.Logger).WithValues": 0,
+			}[f.FullName()]
+			for i := first; is && i+1 < len(call.Args); i += 2 {
+				if key := p.Types[call.Args[i]].Value; key == nil || key.Kind() != constant.String || constant.StringVal(key) != "pod" {
+					continue
+				}
+				found++
+				if p.TypeOf(call.Args[i+1]).String() != "k8s.io/klog/v2.ObjectRef" {
+					faults = append(faults, call.Args[i+1])
+				}
+			}
+			return true
+		})
+	}
+	return found, faults
+}
+
 // logCall is a call that logs. text is its message, or nil if it is not constant.
 type logCall struct {
 	at    ast.Node

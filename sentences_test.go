@@ -17,6 +17,7 @@ var readers = map[string]string{
 	"(*syncloop.Loop).askRuntime":           "the node's condition shows the text, and is written again when it differs",
 	"(*syncloop.awaited).common":            "masks the IDs in a runtime's words: with them, a status would change at each attempt",
 	"(syncloop/volume/render.Faults).Error": "shows a text once",
+	"(syncloop.Metrics).mountedImages":      "as a kubelet, it counts by the message: the CRI has no code for an image that cannot be mounted",
 	"cri.classify":                          "a name that is reserved has no code of its own in the CRI",
 	"hint.Text":                             "joins sentences for a condition, and decides nothing",
 	"host/internal/machine.SliceExists":     "busctl prints the message of a D-Bus error, but not its name, and a script over SSH has only busctl",
@@ -25,6 +26,7 @@ var readers = map[string]string{
 	"host/ssh.errnoOf":                      "a program on the host has strerror(3) in its output, and no errno",
 	"host/ssh/endpoint.loginRefused":        "x/crypto/ssh exports no types for these errors",
 	"host/ssh/link.refusal":                 "sshd sends strerror(3) instead of an errno",
+	"hostadmin.Live":                        "a raw terminal needs another end of each line",
 	"syncloop/podconfig/manifest.plain":     "strips what libraries prefix, and decides nothing",
 	"syncloop/podconfig/manifest.validate":  "sorts a list of errors for people",
 }
@@ -54,7 +56,7 @@ func TestNoSentenceIsRead(t *testing.T) {
 // others.
 func TestSentencesAreSeen(t *testing.T) {
 	text := `package p
-import ("bytes"; "errors"; "fmt"; "regexp"; "slices"; "strings"; "google.golang.org/grpc/status")
+import ("bufio"; "bytes"; "errors"; "fmt"; "io"; "regexp"; "slices"; "strings"; "google.golang.org/grpc/status")
 type fault struct { Message, Text, Reason string; Code int }
 func (f *fault) Error() string { return f.Message + f.Text }
 type condition struct { Message, Reason, Words, Err, Name string }
@@ -116,6 +118,38 @@ func f(err error, s *fault, c condition, known string, all map[string]int, st *s
 func given(said, name string, msg []byte, message int) bool {
 	return strings.Contains(said, "exists") // reads
 }
+type config struct { Out io.Writer; Name string }
+func (c config) do(io.Writer) {}
+func release(out io.Writer, name string) { fmt.Fprintf(out, "released %s\n", name) }
+func printed(err error, log func(io.Writer), known string) {
+	var out strings.Builder
+	release(&out, "box")
+	for line := range strings.SplitSeq(out.String(), "\n") { // reads
+		_ = strings.HasPrefix(line, "released") // reads
+	}
+	buf := &bytes.Buffer{}
+	config{Name: "box", Out: buf}.do(nil)
+	_ = bytes.Contains(buf.Bytes(), []byte("x")) // reads
+	_, _ = buf.ReadString('\n') // reads
+	scanner := bufio.NewScanner(buf) // reads
+	var logged bytes.Buffer
+	log(&logged)
+	words := strings.Fields(logged.String()) // reads
+	var said strings.Builder
+	fmt.Fprintf(&said, "the error %v", err)
+	_ = strings.Contains(said.String(), "x") // reads
+	var all strings.Builder
+	all.WriteString(err.Error())
+	_ = all.String() == known // reads
+
+	var own, page strings.Builder
+	own.WriteString(known)
+	fmt.Fprintf(&own, "%d", len(known))
+	_ = strings.Contains(own.String(), "x") || out.String() == known || out.Len() > 0
+	fmt.Print(out.String(), strings.TrimSpace(logged.String()), words, scanner)
+	_, _ = io.WriteString(&page, known)
+	_ = strings.Contains(page.String(), "x")
+}
 func again(message, reason string) bool {
 	words := strings.Fields(message) // reads
 	return strings.HasPrefix(reason, "x") || message == "" || message == reason || words == nil
@@ -148,7 +182,8 @@ const (
 )
 
 // reading follows the texts that were written for people through the variables of a function. It
-// does not follow them into other functions, but believes the name of a parameter (messages).
+// does not follow them into other functions, but believes the name of a parameter (messages), and
+// takes for such a text what a function of this module printed into a buffer (printed_test.go).
 type reading struct {
 	typed
 	holds map[types.Object]origin
@@ -230,6 +265,12 @@ func (r *reading) follow(d ast.Decl) (more bool) {
 				}
 				assignAll(names, n.Values)
 			}
+		case *ast.CallExpr, *ast.CompositeLit:
+			for o, from := range r.printed(n) {
+				if from > r.holds[o] {
+					r.holds[o], more = from, true
+				}
+			}
 		case *ast.RangeStmt:
 			for _, e := range []ast.Expr{n.Key, n.Value} {
 				if e != nil {
@@ -246,6 +287,9 @@ func (r *reading) follow(d ast.Decl) (more bool) {
 func (r *reading) of(e ast.Expr) origin {
 	if isError(r.TypeOf(e)) {
 		return unknown // the error itself
+	}
+	if o := r.buffer(e); o != nil {
+		return r.holds[o]
 	}
 	switch e := ast.Unparen(e).(type) {
 	case *ast.Ident:
@@ -284,6 +328,9 @@ func (r *reading) ofCall(call *ast.CallExpr) origin {
 	f := r.function(call.Fun)
 	if f == nil || f.Pkg() == nil && f.Name() != "Error" {
 		return unknown
+	}
+	if s, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr); ok && (f.Name() == "String" || f.Name() == "Bytes") && r.buffer(s.X) != nil {
+		return r.of(s.X)
 	}
 	signature := f.Signature()
 	if signature.Recv() != nil && signature.Params().Len() == 0 && signature.Results().Len() == 1 && isString(signature.Results().At(0).Type()) {
@@ -339,7 +386,12 @@ func (r *reading) reads(n ast.Node) bool {
 			return false
 		}
 		method := f.Signature().Recv() != nil
+		if method && r.readsBuffer(n, f) {
+			return true
+		}
 		switch f.Pkg().Path() {
+		case "bufio":
+			return !method && r.any(n.Args) != unknown
 		case "strings", "bytes": // the third argument is what replaces
 			return !method && !harmless[f.Name()] && r.any(n.Args[:min(2, len(n.Args))]) != unknown
 		case "regexp":
