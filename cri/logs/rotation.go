@@ -45,7 +45,10 @@ type place struct {
 	// current: the open file was at the log's path when that was last checked.
 	current bool
 	head    []byte // the first bytes of the open file, up to headSize
-	read    time.Time
+	// read is when the open file was last known to be the one that was opened. reopened means: just
+	// before the last read.
+	read     time.Time
+	reopened bool
 }
 
 // rotated is one rotated file.
@@ -88,7 +91,7 @@ func (r *reader) list(ctx context.Context) (old []rotated, now host.FileInfo, er
 // locate determines the place of the file that was just opened at the log's path.
 func (r *reader) locate(ctx context.Context) error {
 	if !r.following {
-		r.place = place{following: true, current: true}
+		r.place = place{following: true, current: true, read: time.Now()}
 		var err error
 		if r.head, err = headOf(r.f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -131,15 +134,19 @@ func (r *reader) see(b []byte) {
 // has replaced r.f by a file that continues where the lost one ended. gone means that a read found
 // no file.
 func (r *reader) sure(ctx context.Context, gone bool) (other bool, err error) {
-	skip := r.current && time.Since(r.read) < pauseOf || len(r.head) == 0
-	r.read = time.Now()
+	recent := r.reopened || time.Since(r.read) < pauseOf
+	skip := r.current && recent || len(r.head) == 0
+	r.read, r.reopened = time.Now(), false
 	switch r.f.(type) {
 	case nothing:
 		return false, nil
 	case *unpacked:
 		skip = true
 	}
-	if gone {
+	switch {
+	case r.current && len(r.head) == 0 && !r.unplaced && (gone || !recent):
+		return true, r.reopen(ctx)
+	case gone:
 		return r.lost(ctx, false)
 	}
 	if skip {
@@ -165,20 +172,21 @@ func sameFile(a, b host.FileInfo) bool { return a.Inode == b.Inode && a.Device =
 // another name by then. So rotate reads each file to its end after it has found a later one, and
 // changes nothing while no file is at the path.
 func (r *reader) rotate(ctx context.Context) error {
-	now, err := r.h.Stat(ctx, r.path)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, host.ErrUnreachable) {
+	var now host.FileInfo
+	for other := true; other; { // again if sure opened a file after the call of Stat
+		var err error
+		if now, err = r.h.Stat(ctx, r.path); errors.Is(err, fs.ErrNotExist) || errors.Is(err, host.ErrUnreachable) {
 			return nil
 		}
-		return fmt.Errorf("follow the log %s: %w", r.path, err)
-	}
-	if r.unplaced {
-		if err := r.locate(ctx); err != nil {
+		if err == nil && r.unplaced {
+			err = r.locate(ctx)
+		}
+		if err == nil {
+			other, err = r.sure(ctx, false)
+		}
+		if err != nil {
 			return fmt.Errorf("follow the log %s: %w", r.path, err)
 		}
-	}
-	if _, err := r.sure(ctx, false); err != nil {
-		return fmt.Errorf("follow the log %s: %w", r.path, err)
 	}
 	if r.current && sameFile(now, r.info) {
 		if now.Size < r.pos { // truncated in place
@@ -189,8 +197,9 @@ func (r *reader) rotate(ctx context.Context) error {
 	if err := wait(ctx, lateWrites); err != nil {
 		return err
 	}
-	for {
-		next, err := r.next(ctx)
+	for moved := r.current; ; moved = false {
+		asked := time.Now()
+		next, err := r.next(ctx, moved)
 		if err != nil {
 			if errors.Is(err, host.ErrUnreachable) {
 				return nil
@@ -213,10 +222,18 @@ func (r *reader) rotate(ctx context.Context) error {
 			_ = next.f.Close()
 			return err
 		}
-		_ = r.f.Close() // it was only read
-		r.f, r.info, r.after, r.current = next.f, next.info, next.after, next.current
-		r.pos, r.rest, r.skip, r.head = 0, r.rest[:0], false, next.head
+		r.turnTo(next, asked)
+		if _, err := r.sure(ctx, false); err != nil { // drain may have taken long
+			return fmt.Errorf("follow the log %s: %w", r.path, err)
+		}
 	}
+}
+
+// turnTo makes next the open file, which was opened at the time read.
+func (r *reader) turnTo(next *opened, read time.Time) {
+	_ = r.f.Close() // it was only read
+	r.f, r.info, r.after, r.current = next.f, next.info, next.after, next.current
+	r.pos, r.rest, r.skip, r.head, r.read = 0, r.rest[:0], false, next.head, read
 }
 
 // opened is the file that follows the open one.
@@ -228,15 +245,17 @@ type opened struct {
 	head    []byte
 }
 
-// next opens the file that the runtime wrote after the open file; nil if there is none yet.
-func (r *reader) next(ctx context.Context) (*opened, error) {
+// next opens the file that the runtime wrote after the open file; nil if there is none yet. moved
+// means that the open file is known to have left the log's path: the file there is another one,
+// even if it has the inode of the open file by now.
+func (r *reader) next(ctx context.Context, moved bool) (*opened, error) {
 	for range listTries {
 		old, now, err := r.list(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if r.current {
-			if sameFile(now, r.info) {
+			if !moved && sameFile(now, r.info) {
 				return nil, nil
 			}
 			if err := r.find(ctx, old); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"time"
 )
 
 // find determines the place of the open file when it is no longer at the log's path. If the file is
@@ -95,4 +96,21 @@ func (r *reader) lost(ctx context.Context, stay bool) (other bool, err error) {
 	_ = r.f.Close()
 	r.f = nothing{}
 	return true, nil
+}
+
+// reopen opens the file again of which nothing was read: without its first bytes nothing tells
+// whether a read by inode still finds it. If it was rotated, it is the first rotated file after its
+// place; if that was removed, it is the next one, which is to be read next anyway.
+func (r *reader) reopen(ctx context.Context) error {
+	r.current = false
+	next, err := r.next(ctx, false)
+	if err != nil {
+		return err
+	}
+	if next == nil { // during a rotation there is no file at the path
+		next = &opened{f: nothing{}, after: r.after}
+	}
+	r.turnTo(next, time.Now())
+	r.reopened = true
+	return nil
 }
