@@ -8,10 +8,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // component is the source of events on Hosts.
@@ -25,9 +25,9 @@ func (s *Source) tell(ctx context.Context, h *v1alpha1.Host, events []event) {
 	}, s.allowed(h.Name, events))
 }
 
-// tellNode writes an event on the node of a Host. Like a kubelet's, it names the node by its UID too.
+// tellNode writes an event on the node of a Host.
 func (s *Source) tellNode(ctx context.Context, node string, e event) {
-	s.write(ctx, v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, []event{e})
+	s.write(ctx, *pod.NodeReference(node), []event{e})
 }
 
 // allowed returns the events that the bounds of the Host allow.

@@ -1,6 +1,7 @@
-// Package kubeletmetrics has metrics with a kubelet's names that do not belong to one part of the sync
-// loop: operations of the runtime and of control groups, and what a node has at the time of a scrape.
-// Everything is made for one registry, which belongs to one node.
+// Package kubeletmetrics has a kubelet's metrics that span several parts of a node: the operations of
+// the runtime and of control groups, the requests of clients, and the state of a node at the time of
+// a scrape. A Maker registers each metric of the other packages. Everything is made for one registry,
+// which belongs to one node.
 package kubeletmetrics
 
 import (

@@ -21,6 +21,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/ownership"
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
@@ -109,9 +110,8 @@ func recordOnce(ctx context.Context, client kubernetes.Interface, cfg *config.Ho
 // nodeEvent returns a Warning on a Node, for a driver that has no recorder. id makes its name unique.
 func nodeEvent(nodeName, id string, at metav1.Time, reason, message string) *v1.Event {
 	return &v1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: nodeName + "." + id, Namespace: metav1.NamespaceDefault},
-		// As a kubelet refers to its node, so that kubectl describe finds the event.
-		InvolvedObject: v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: nodeName, UID: types.UID(nodeName)},
+		ObjectMeta:     metav1.ObjectMeta{Name: nodeName + "." + id, Namespace: metav1.NamespaceDefault},
+		InvolvedObject: *pod.NodeReference(nodeName),
 		Type:           v1.EventTypeWarning, Reason: reason, Message: message,
 		Source:         v1.EventSource{Component: "kubelet", Host: nodeName},
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,

@@ -21,7 +21,7 @@ import (
 // buildQOS creates the manager of the cgroups above those of the pods: the root of all pods and the
 // QoS classes.
 func (n *Node) buildQOS(context.Context) (err error) {
-	ref := &v1.ObjectReference{Kind: "Node", Name: n.name, UID: types.UID(n.name)}
+	ref := pod.NodeReference(n.name)
 	n.parts.qos, err = qos.New(qos.Config{
 		Host: n.host, Pods: n.loop.Pods, Seen: n.loop.SourcesSeen, UID: gcpolicy.CgroupUID, All: func() spec.PodsShare { return n.seen.load().share },
 		Driver: func() string { return n.seen.load().spec.CgroupDriver },

@@ -123,7 +123,7 @@ func (s *staticPods) await(ctx context.Context) {
 
 // warnOnNode records an event that concerns no single pod.
 func (n *Node) warnOnNode(reason, message string) {
-	n.recorder.Event(&v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.name, UID: types.UID(n.name)}, v1.EventTypeWarning, reason, message)
+	n.recorder.Event(pod.NodeReference(n.name), v1.EventTypeWarning, reason, message)
 }
 
 // shownConfig returns the configuration for /configz, without the credentials in it.

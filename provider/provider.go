@@ -11,11 +11,11 @@ import (
 	vknode "github.com/virtual-kubelet/virtual-kubelet/node"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // podWorkers is the number of virtual-kubelet's workers; the hooks return at once.
@@ -170,10 +170,9 @@ func (n *Node) Allocatable() v1.ResourceList {
 	return n.status.node(time.Now(), false).Status.Allocatable
 }
 
-// reference is how a kubelet names its node in events: the UID is the name.
+// reference is how events refer to this node.
 func (n *Node) reference() *v1.ObjectReference {
-	name := n.cfg.Registration.NodeName
-	return &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+	return pod.NodeReference(n.cfg.Registration.NodeName)
 }
 
 func (n *Node) selfHandler() cache.ResourceEventHandler {

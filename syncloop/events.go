@@ -6,7 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/bowline-k8s/bowline/pod"
@@ -19,9 +18,9 @@ func (l *Loop) event(p *v1.Pod, container, kind, reason, message string) {
 	Event(l.cfg.Recorder, p, container, kind, reason, message)
 }
 
-// nodeEvent records an event on the node, whose UID is its name, as a kubelet writes it.
+// nodeEvent records an event on the node.
 func (l *Loop) nodeEvent(kind, reason, message string) {
-	l.cfg.Recorder.Event(&v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: l.cfg.NodeName, UID: types.UID(l.cfg.NodeName)}, kind, reason, message)
+	l.cfg.Recorder.Event(pod.NodeReference(l.cfg.NodeName), kind, reason, message)
 }
 
 // Event records an event as a kubelet does: on the pod, with the container's field path if it is
