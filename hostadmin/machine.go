@@ -45,6 +45,8 @@ type SSH struct {
 	Access endpoint.Credentials
 	// Expose is the port of the machine on which it listens for the node; 0: it does not.
 	Expose int
+	// AllowSwap is the opposite of the node's failSwapOn.
+	AllowSwap bool
 	// Keys of the user in addition to Access. Missing files are ignored.
 	Keys []string
 	// KnownHosts are the user's files. Missing ones are ignored.
@@ -175,7 +177,7 @@ func (m *SSH) Check(ctx context.Context, key []byte, hostKeys []string) (*hostch
 	if err != nil {
 		return nil, err
 	}
-	return hostcheck.Run(ctx, hostcheck.Config{Endpoint: m.Endpoint, Target: target, Socket: target.Socket, RootDir: rootDir, Expose: m.Expose}), nil
+	return hostcheck.Run(ctx, hostcheck.Config{Endpoint: m.Endpoint, Target: target, Socket: target.Socket, RootDir: rootDir, Expose: m.Expose, AllowSwap: m.AllowSwap}), nil
 }
 
 // client is a login to a machine, and to the jumps on the way.

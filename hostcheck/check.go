@@ -29,6 +29,8 @@ type Config struct {
 	// Expose is the port of the machine at which the API server shall reach the node; 0: it reaches
 	// the node elsewhere.
 	Expose int
+	// AllowSwap is the opposite of the node's failSwapOn.
+	AllowSwap bool
 	// Managed is the node that may be managing the machine now; its locks are no failure. The zero
 	// value: none.
 	Managed   owner.Identity

@@ -50,7 +50,7 @@ func TestCheckRights(t *testing.T) {
 	}{
 		{"root", rights{user: "root", socket: sock("root", "root", 0o660)}, OK, nil},
 		{"root by another name", rights{user: "toor"}, OK, nil},
-		{"near", rights{local: true, user: "alice", uid: 1000}, Failure, []string{"sudo bowline"}},
+		{"local", rights{local: true, user: "alice", uid: 1000}, Failure, []string{"sudo bowline"}},
 		{"sudo and member", rights{user: "alice", uid: 1000, groups: []string{"alice", "ctr"}, sudo: true, socket: sock("root", "ctr", 0o660)}, OK, []string{"sudo without a password"}},
 		{"sudo and no member", rights{user: "alice", uid: 1000, groups: []string{"alice"}, sudo: true, socket: sock("root", "ctr", 0o660)}, Failure, []string{"usermod -aG ctr alice"}},
 		{"sudo, member, mode", rights{user: "alice", uid: 1000, groups: []string{"ctr"}, sudo: true, socket: sock("root", "ctr", 0o600)}, Failure, []string{"chmod g+rw /run/c.sock"}},
@@ -84,8 +84,8 @@ func TestCheckSocket(t *testing.T) {
 		{"rights", socketState{err: failed, listened: true}, Failure, []string{"rights above"}},
 		{"no listener", socketState{path: socket, err: failed, mayOpen: true}, Failure, []string{"no process listens", "systemctl restart containerd"}},
 		{"no listener, CRI-O's", socketState{path: crioSocket, err: failed, mayOpen: true}, Failure, []string{"no process listens", "systemctl restart crio"}},
-		{"near", socketState{local: true, path: socket, err: failed, mayOpen: true, listened: true}, Failure, []string{"open failed", "journalctl -u containerd"}},
-		{"near, CRI-O's", socketState{local: true, path: crioSocket, err: failed, mayOpen: true, listened: true}, Failure, []string{"open failed", "journalctl -u crio"}},
+		{"local", socketState{local: true, path: socket, err: failed, mayOpen: true, listened: true}, Failure, []string{"open failed", "journalctl -u containerd"}},
+		{"local, CRI-O's", socketState{local: true, path: crioSocket, err: failed, mayOpen: true, listened: true}, Failure, []string{"open failed", "journalctl -u crio"}},
 	} {
 		line := checkSocket(c.s)
 		expect(t, c.name, line, c.level, c.words...)
@@ -281,8 +281,9 @@ func TestCheckKernel(t *testing.T) {
 	expect(t, "perhaps", checkClock(3*time.Second, 2*time.Second), OK)
 	expect(t, "behind", checkClock(-3*time.Second, time.Millisecond), Warning, "3s behind", "timedatectl")
 
-	expect(t, "no swap", checkSwap(0), OK)
-	expect(t, "swap", checkSwap(1<<30), Warning, "1.0 GiB", "swapoff -a")
+	expect(t, "no swap", checkSwap(0, false), OK)
+	expect(t, "swap", checkSwap(1<<30, false), Failure, "1.0 GiB", "swapoff -a", "--fail-swap-on=false")
+	expect(t, "swap that the node allows", checkSwap(1<<30, true), OK, "1.0 GiB", "no swap")
 
 	yes, no := true, false
 	expect(t, "no SELinux", checkSELinux(false, false, &no), OK, "off")

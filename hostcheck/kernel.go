@@ -78,10 +78,14 @@ func checkSysctls(values map[string]string) []Line {
 	return lines
 }
 
-func checkSwap(bytes int64) Line {
-	if bytes == 0 {
+// checkSwap fails where the node would refuse to start.
+func checkSwap(bytes int64, allowed bool) Line {
+	switch {
+	case bytes == 0:
 		return ok(Swap, "off")
+	case allowed:
+		return ok(Swap, "%s are on, and the node allows it: containers get no swap", size(bytes))
 	}
-	return Line{Warning, Swap, size(bytes) + " are on: the node does not start, unless failSwapOn is false; then containers get no swap",
+	return Line{Failure, Swap, size(bytes) + " are on: the node does not start, unless failSwapOn is false in its configuration (check with --fail-swap-on=false)",
 		"swapoff -a\nsed -i.bak '/[[:space:]]swap[[:space:]]/s/^/#/' /etc/fstab"}
 }

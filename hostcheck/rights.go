@@ -85,18 +85,18 @@ stat -L -c '%U %G %a' "$1" 2>/dev/null || true`
 func parseID(out, socket string) (rights, error) {
 	lines := strings.Split(out, "\n")
 	if len(lines) < 4 {
-		return rights{}, fmt.Errorf("id said %.200q", out)
+		return rights{}, fmt.Errorf("cannot parse the output of id: %.200q", out)
 	}
 	r := rights{user: lines[0], groups: strings.Fields(lines[2]), sudo: lines[3] == "sudo"}
 	var err error
 	if r.uid, err = strconv.Atoi(lines[1]); err != nil || r.user == "" || r.uid < 0 {
-		return rights{}, fmt.Errorf("id said %.200q", out)
+		return rights{}, fmt.Errorf("cannot parse the output of id: %.200q", out)
 	}
 	if len(lines) > 4 {
 		if f := strings.Fields(lines[4]); len(f) == 3 {
 			mode, err := strconv.ParseUint(f[2], 8, 32)
 			if err != nil {
-				return rights{}, fmt.Errorf("stat said %.200q", lines[4])
+				return rights{}, fmt.Errorf("cannot parse the output of stat: %.200q", lines[4])
 			}
 			r.socket = &socketFile{socket, f[0], f[1], fs.FileMode(mode) & fs.ModePerm}
 		}

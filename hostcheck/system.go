@@ -148,7 +148,7 @@ func (e *examination) kernel(ctx context.Context) {
 		e.add(unknown(Swap, err))
 		return
 	}
-	e.add(checkSwap(facts.SwapBytes), checkSELinux(facts.SELinux, facts.SELinuxEnforcing, parseSELinux(e.config)))
+	e.add(checkSwap(facts.SwapBytes, e.AllowSwap), checkSELinux(facts.SELinux, facts.SELinuxEnforcing, parseSELinux(e.config)))
 }
 
 func (e *examination) mounts(ctx context.Context) {

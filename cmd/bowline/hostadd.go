@@ -25,7 +25,7 @@ func hostAddCommand() *cobra.Command {
 		labels, taints []string
 		identity, key  string
 		exposure       string
-		yes            bool
+		yes, failSwap  bool
 		grace, timeout time.Duration
 	)
 	c := &cobra.Command{
@@ -85,7 +85,7 @@ With -v=4 each login is logged, with the keys that were offered.`,
 			e.Machine = func(raw string, jumps []endpoint.Jump) hostadmin.Machine {
 				m := ownAccess(own, raw, identity, key)
 				m.Jumps = jumps
-				m.Expose = hostadmin.ExposedPort(r.Exposure)
+				m.Expose, m.AllowSwap = hostadmin.ExposedPort(r.Exposure), !failSwap
 				return m
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
@@ -102,6 +102,7 @@ With -v=4 each login is logged, with the keys that were offered.`,
 	f.StringArrayVar(&labels, "label", nil, "a label of the node, KEY=VALUE; may be repeated")
 	f.StringArrayVar(&taints, "taint", nil, "a taint of the node, KEY=VALUE:EFFECT; may be repeated")
 	exposureFlag(c, &exposure)
+	failSwapOnFlag(c, &failSwap)
 	f.DurationVar(&grace, "link-grace", 0, "how long the link may be down before the node turns NotReady (default: 40s)")
 	f.StringVarP(&identity, "identity-file", "i", "", "your own private key, to add the line to authorized_keys (default: your ssh-agent and ~/.ssh)")
 	f.StringVar(&key, "key", "", "the private key with which Bowline logs in (default: a new one)")

@@ -63,7 +63,11 @@ The exit status is 0 when there is no failure, and 1 otherwise.`,
 				if err != nil {
 					return nil, err
 				}
-				return hostadmin.CheckOf(c.Context(), objects, client, namespace, args[0], flags.rootDir)
+				cfg, err := hostadmin.CheckOf(c.Context(), objects, client, namespace, args[0], flags.rootDir)
+				if err == nil {
+					cfg.AllowSwap = !flags.failSwapOn
+				}
+				return cfg, err
 			}()
 			if err != nil {
 				return err
@@ -83,6 +87,7 @@ The exit status is 0 when there is no failure, and 1 otherwise.`,
 		},
 	}
 	flags.register(c)
+	failSwapOnFlag(c, &flags.failSwapOn)
 	way.register(c)
 	namespaceFlag(c, &namespace)
 	exposureFlag(c, &exposure)

@@ -21,6 +21,12 @@ type hostFlags struct {
 	rootDir    string
 	logsDir    string
 	cgroupRoot string
+	failSwapOn bool // by failSwapOnFlag, for the commands that check the host
+}
+
+// failSwapOnFlag is for the commands that check a host.
+func failSwapOnFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "fail-swap-on", true, "the node's failSwapOn: swap on the host is a failure")
 }
 
 func (h *hostFlags) register(c *cobra.Command) {
@@ -47,7 +53,12 @@ func (h *hostFlags) check(c *cobra.Command, raw string) (*hostcheck.Config, erro
 		}
 	}
 	h.Given, h.Own = sshFlags(c), sshlogin.Own
-	return h.Check(c.Context(), raw, h.rootDir)
+	cfg, err := h.Check(c.Context(), raw, h.rootDir)
+	if err != nil {
+		return nil, err
+	}
+	cfg.AllowSwap = !h.failSwapOn
+	return cfg, nil
 }
 
 // openHost opens the host that was checked, with the same login.

@@ -77,6 +77,7 @@ failure, and 1 otherwise.`,
 		},
 	}
 	flags.register(c)
+	failSwapOnFlag(c, &flags.failSwapOn)
 	f := c.Flags()
 	f.BoolVar(&p.DryRun, "dry-run", false, "show the changes without making them")
 	f.BoolVarP(&yes, "yes", "y", false, "do it without asking")
