@@ -44,7 +44,7 @@ const schemaVersion = 1
 type Record struct {
 	SchemaVersion int       `json:"schemaVersion"`
 	At            time.Time `json:"at"`
-	Fixes         []Fix     `json:"mends"`
+	Fixes         []Fix     `json:"fixes"`
 	// Absent are directories of a node that did not exist before.
 	Absent []string `json:"absent,omitempty"`
 }

@@ -13,8 +13,8 @@ import (
 
 // FuzzRecord: whatever can be read as prepared.json can be written and read again.
 func FuzzRecord(f *testing.F) {
-	f.Add([]byte(`{"schemaVersion":1,"at":"2026-11-21T05:37:04Z","mends":[{"name":"sysctls","why":"w","edits":[{"path":"/etc/sysctl.d/x","new":"a=1"}]}],"absent":["/var/lib/kubelet"]}`))
-	f.Add([]byte(`{"at":"2026-11-21T05:37:04Z","mends":null}`))
+	f.Add([]byte(`{"schemaVersion":1,"at":"2026-11-21T05:37:04Z","fixes":[{"name":"sysctls","why":"w","edits":[{"path":"/etc/sysctl.d/x","new":"a=1"}]}],"absent":["/var/lib/kubelet"]}`))
+	f.Add([]byte(`{"at":"2026-11-21T05:37:04Z","fixes":null}`))
 	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := &Record{}

@@ -9,9 +9,9 @@ import (
 // refused, by name, and stays unchanged.
 func TestRecordVersions(t *testing.T) {
 	for data, want := range map[string]string{
-		`{"at":"2026-01-02T03:04:05Z","mends":[],"absent":["/r"]}`:                   "",
-		`{"schemaVersion":1,"at":"2026-01-02T03:04:05Z","mends":[],"absent":["/r"]}`: "",
-		`{"schemaVersion":2,"at":"2026-01-02T03:04:05Z","mends":[],"more":1}`:        "cannot parse " + RecordPath(root) + ", the record of host prepare: it has schema version 2",
+		`{"at":"2026-01-02T03:04:05Z","fixes":[],"absent":["/r"]}`:                   "",
+		`{"schemaVersion":1,"at":"2026-01-02T03:04:05Z","fixes":[],"absent":["/r"]}`: "",
+		`{"schemaVersion":2,"at":"2026-01-02T03:04:05Z","fixes":[],"more":1}`:        "cannot parse " + RecordPath(root) + ", the record of host prepare: it has schema version 2",
 		"\x00\x00": "cannot parse",
 	} {
 		m := newMemory("/etc/config.toml")
