@@ -100,7 +100,7 @@ func processAccount(cfg *config.Host) (*rest.Config, error) {
 	switch file := credentialFile(cfg); file {
 	case "":
 		if base, err = rest.InClusterConfig(); err != nil {
-			err = fmt.Errorf("%w; outside of a pod, kubeconfig names the account", err)
+			err = hint.Add(err, "set kubeconfig, which names the account outside of a pod")
 		}
 	default:
 		base, err = clientcmd.BuildConfigFromFlags("", file)

@@ -146,7 +146,7 @@ func (n *Request) hostKeys(ctx context.Context) ([]string, error) {
 	case len(known) > 0:
 		keys = known
 	case named:
-		return nil, fmt.Errorf("%s: none of its host keys is in %s; leave --known-hosts out to be asked", n.target.Address, strings.Join(n.Options.KnownHosts, ", "))
+		return nil, hint.Add(fmt.Errorf("%s: none of its host keys is in %s", n.target.Address, strings.Join(n.Options.KnownHosts, ", ")), "leave --known-hosts out to be asked")
 	default:
 		if err := n.Trust(ctx, n.target.Address, keys); err != nil {
 			return nil, err

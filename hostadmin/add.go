@@ -119,7 +119,7 @@ func (e *Editor) Add(ctx context.Context, r Request) error {
 	e.Reporter.Report(report)
 	if !report.Fit {
 		e.Reporter.Show(e.prepare(machine, r.nodeName(), u, pins))
-		return fmt.Errorf("%s cannot be a node yet: fix the failures above, and run the command again", u.Host)
+		return hint.Add(fmt.Errorf("%s cannot be a node yet", u.Host), "fix the failures above, and run the command again")
 	}
 	if err := e.rights(ctx, &r); err != nil {
 		return err

@@ -104,7 +104,7 @@ func CheckOf(ctx context.Context, objects Hosts, client kubernetes.Interface, na
 		return nil, fmt.Errorf("read the Host %s: %w", name, err)
 	}
 	if !strings.HasPrefix(h.Spec.Endpoint, "ssh://") {
-		return nil, fmt.Errorf("the Host %s is on Bowline's own machine: bowline host check %s, there", name, h.Spec.Endpoint)
+		return nil, hint.Add(fmt.Errorf("the Host %s is on Bowline's own machine", name), "run there: bowline host check %s", h.Spec.Endpoint)
 	}
 	var given endpoint.Credentials
 	if ref := h.Spec.CredentialsSecretRef; ref != nil {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -22,7 +23,7 @@ func Why(ctx context.Context, client kubernetes.Interface, namespace, name strin
 		return nil, fmt.Errorf("pod %s/%s: %w", namespace, name, err)
 	}
 	if p.Spec.NodeName == "" {
-		return nil, fmt.Errorf("pod %s/%s is on no node yet: the scheduler says why (kubectl -n %s describe pod %s)", namespace, name, namespace, name)
+		return nil, hint.Add(fmt.Errorf("pod %s/%s has no node yet", namespace, name), "read the scheduler's reason: kubectl -n %s describe pod %s", namespace, name)
 	}
 	answer := client.CoreV1().RESTClient().Get().Resource("nodes").Name(p.Spec.NodeName).SubResource("proxy").
 		Suffix("bowline/v1/why", namespace, name).Do(ctx)
@@ -35,7 +36,7 @@ func Why(ctx context.Context, client kubernetes.Interface, namespace, name strin
 	}
 	report := &pod.WhyReport{}
 	if err := json.Unmarshal(data, report); err != nil {
-		return nil, fmt.Errorf("the answer of node %s is not a report; is it a Bowline node? %w", p.Spec.NodeName, err)
+		return nil, hint.Add(fmt.Errorf("the answer of node %s is not a report: %w", p.Spec.NodeName, err), "check that it is a Bowline node: kubectl get node %s --show-labels", p.Spec.NodeName)
 	}
 	return report, nil
 }
@@ -50,7 +51,7 @@ func whyNot(answer rest.Result) error {
 		}
 	}
 	if apierrors.IsNotFound(err) {
-		return errors.New("it does not answer this question; is it a Bowline node?")
+		return hint.Add(errors.New("the node does not serve this report"), "check that it is a Bowline node: kubectl get nodes --show-labels")
 	}
 	return err
 }

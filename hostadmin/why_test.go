@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
@@ -37,16 +38,16 @@ func TestWhy(t *testing.T) {
 			http.Error(w, "{web-0} is not on this node", http.StatusNotFound)
 		}, "node box-1: {web-0} is not on this node"},
 		"no message": {"box-1", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
-			"node box-1: it does not answer this question; is it a Bowline node?"},
+			"node box-1: the node does not serve this report. Check that it is a Bowline node: kubectl get nodes --show-labels"},
 		"the API server knows no such node": {"box-1", func(w http.ResponseWriter, _ *http.Request) {
 			status(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no such path")
-		}, "node box-1: it does not answer this question; is it a Bowline node?"},
+		}, "node box-1: the node does not serve this report. Check that it is a Bowline node: kubectl get nodes --show-labels"},
 		"the API server forbids it": {"box-1", func(w http.ResponseWriter, _ *http.Request) {
 			status(w, http.StatusForbidden, metav1.StatusReasonForbidden, "nodes/proxy is forbidden")
 		}, "node box-1: nodes/proxy is forbidden"},
 		"another kind of answer": {"box-1", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) },
 			"the answer of node box-1 is not a report"},
-		"no node yet": {"", nil, "is on no node yet"},
+		"no node yet": {"", nil, "has no node yet. Read the scheduler's reason: kubectl -n shop describe pod web-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +70,7 @@ func TestWhy(t *testing.T) {
 			switch {
 			case c.want == "" && (err != nil || report.Phase != "Syncing"):
 				t.Errorf("%+v, %v", report, err)
-			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			case c.want != "" && (err == nil || !strings.Contains(hint.Text(err), c.want)):
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})

@@ -27,9 +27,9 @@ const (
 	LockReacquired = "the lock of the host is held again"
 )
 
-// told are the reasons of the condition Ready that have an event of the same name each time that they
+// eventReasons are the reasons of the condition Ready that have an event of the same name each time that they
 // begin, with its type. Other reasons are ordinary, or follow from these.
-var told = map[string]string{
+var eventReasons = map[string]string{
 	ReasonQuarantined: v1.EventTypeWarning, ReasonFailed: v1.EventTypeWarning, ReasonInUse: v1.EventTypeWarning,
 	ReasonInvalid: v1.EventTypeWarning, ReasonCredentials: v1.EventTypeWarning, ReasonNodeTaken: v1.EventTypeWarning,
 	ReasonHostTaken: v1.EventTypeWarning, ReasonBlocked: v1.EventTypeWarning, ReasonOtherMachine: v1.EventTypeWarning,
@@ -43,8 +43,8 @@ func eventsOf(was, is *v1alpha1.HostStatus) (events []event) {
 	before, now := conditionOf(was.Conditions, v1alpha1.ConditionReady), conditionOf(is.Conditions, v1alpha1.ConditionReady)
 	managed := func(c metav1.Condition) bool { return c.Status == metav1.ConditionTrue }
 	switch {
-	case told[now.Reason] != "" && (now.Reason != before.Reason || now.Reason == ReasonOtherMachine && now.Message != before.Message):
-		events = append(events, event{told[now.Reason], now.Reason, now.Message})
+	case eventReasons[now.Reason] != "" && (now.Reason != before.Reason || now.Reason == ReasonOtherMachine && now.Message != before.Message):
+		events = append(events, event{eventReasons[now.Reason], now.Reason, now.Message})
 	case managed(now) && !managed(before) && before.Reason != v1alpha1.ReasonLinkDown:
 		events = append(events, event{v1.EventTypeNormal, reasonManaged, now.Message})
 	}
@@ -80,7 +80,7 @@ type bounds map[string]*flap.Bound
 // allows reports whether to write an event, and counts it.
 func (b bounds) allows(e event, now time.Time) bool {
 	if gone, back := goes[e.reason]; back {
-		return b[gone] == nil || b[gone].Back() // an earlier process may have told it
+		return b[gone] == nil || b[gone].Back() // an earlier process may have recorded it
 	}
 	if b[e.reason] == nil {
 		b[e.reason] = &flap.Bound{}

@@ -96,7 +96,7 @@ func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.
 		if err := s.forget(ctx, node, pods, detaches); err != nil {
 			return nil, err
 		}
-		s.tellNode(ctx, node.Name, released(h, "Host"))
+		s.emitOnNode(ctx, node.Name, released(h, "Host"))
 		return notReadyf(ReasonDraining, "the node %s is deleted", node.Name), nil
 	default:
 		if detaches {
@@ -109,7 +109,7 @@ func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.
 			return nil, ignoreGone(err)
 		}
 		if h.Status.NodeName != "" { // it has been a node
-			s.tell(ctx, h, []event{released(h, "")})
+			s.emit(ctx, h, []event{released(h, "")})
 		}
 		return nil, nil
 	}

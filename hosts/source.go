@@ -233,7 +233,7 @@ func (s *Source) reconcile(ctx context.Context, name string) (again time.Duratio
 	default:
 		s.want(ctx, name, cfg)
 	}
-	s.tell(ctx, h, s.takePending(name))
+	s.emit(ctx, h, s.takePending(name))
 	wait, err := s.writeStatus(ctx, h, refusal)
 	if again == 0 || wait > 0 && wait < again {
 		again = wait
@@ -271,7 +271,7 @@ func (s *Source) writeStatus(ctx context.Context, h *v1alpha1.Host, v *notReady)
 	s.mu.Lock()
 	s.written[h.Name] = now
 	s.mu.Unlock()
-	s.tell(ctx, h, eventsOf(&h.Status, status))
+	s.emit(ctx, h, eventsOf(&h.Status, status))
 	return 0, nil
 }
 

@@ -22,10 +22,10 @@ func (s *Source) validate(ctx context.Context, h *v1alpha1.Host) (*config.Host, 
 		return nil, notReadyf(ReasonInvalid, "%s", hint.Text(err)), nil
 	}
 	if s.cfg.Shard != nil && !remote(h) {
-		return nil, notReadyf(ReasonInvalid, "spec.endpoint: %s is a socket of the machine that runs Bowline, which differs between replicas; use an ssh:// endpoint, or remove hostObjects.replicas from the configuration", h.Spec.Endpoint), nil
+		return nil, localEndpoint(h, "differs between replicas", "use an ssh:// endpoint, or remove hostObjects.replicas from Bowline's configuration"), nil
 	}
 	if !s.cfg.AllowLocal && !remote(h) {
-		return nil, notReadyf(ReasonInvalid, "spec.endpoint: %s is a socket of the machine that runs Bowline, which its configuration does not allow: use an ssh:// endpoint, or set hostObjects.allowLocal there, which makes everyone who may create Hosts root on that machine", h.Spec.Endpoint), nil
+		return nil, localEndpoint(h, "the configuration does not allow", "use an ssh:// endpoint, or set hostObjects.allowLocal, which makes everyone who may create Hosts root on Bowline's own machine"), nil
 	}
 	if v := conflicting(h, s.all()); v != nil {
 		return nil, v, nil
@@ -51,6 +51,12 @@ func (s *Source) validate(ctx context.Context, h *v1alpha1.Host) (*config.Host, 
 		return nil, notReadyf(ReasonCredentials, "%s", missing), nil
 	}
 	return cfg, nil, nil
+}
+
+// localEndpoint refuses a Host whose endpoint is a socket of the machine that runs Bowline.
+func localEndpoint(h *v1alpha1.Host, why, remedy string) *notReady {
+	err := hint.Add(fmt.Errorf("spec.endpoint %s is a local socket, which %s", h.Spec.Endpoint, why), "%s", remedy)
+	return notReadyf(ReasonInvalid, "%s", hint.Text(err))
 }
 
 // conflicting refuses a Host that has the node name or the endpoint of an older one.

@@ -160,7 +160,7 @@ func TestHostCommands(t *testing.T) {
 	if err != nil || !strings.HasPrefix(out, "HOST ") || !strings.Contains(out, "\nbox-1   -") || strings.Contains(out, "\x1b") {
 		t.Errorf("top: %q, %v", out, err)
 	}
-	if _, err = command(t, with("host", "check", "box-1")...); err == nil || !strings.Contains(err.Error(), "bowline host check unix:///run/c.sock, there") {
+	if _, err = command(t, with("host", "check", "box-1")...); err == nil || !strings.Contains(hint.Text(err), "Run there: bowline host check unix:///run/c.sock") {
 		t.Errorf("check: %v", err)
 	}
 	out, err = command(t, with("host", "remove", "box-1", "--detach")...)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/hostadmin"
 )
 
@@ -84,7 +85,7 @@ func (q *whyQuestion) ask(c *cobra.Command, pod string) error {
 	}
 	report, err := hostadmin.Why(c.Context(), client, namespace, name)
 	if apierrors.IsNotFound(err) && slices.Contains(podKinds, namespace) {
-		return fmt.Errorf("%w; %q means NAMESPACE/NAME; for another namespace, run: %s %s -n NAMESPACE", err, pod, c.CommandPath(), name)
+		return hint.Add(err, "%q means NAMESPACE/NAME; for another namespace, run: %s %s -n NAMESPACE", pod, c.CommandPath(), name)
 	}
 	if err != nil {
 		return err

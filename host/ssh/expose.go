@@ -85,7 +85,7 @@ func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Ses
 		defer func() { word <- err }()
 		var w string
 		if w, err = newReply(session.Stdout(), nonce, h.budget, "the guard's session").next(); err == nil && w != "guards" {
-			err = fmt.Errorf("it says %q", w)
+			err = fmt.Errorf("the guard answered %q", w)
 		}
 	})
 	select {

@@ -56,7 +56,7 @@ func (h *Host) Open(ctx context.Context, p string) (host.File, error) {
 			}
 			before = after // rotated between the checks
 		}
-		return nil, fmt.Errorf("open %s: it is replaced again and again", p)
+		return nil, fmt.Errorf("open %s: it was replaced at each attempt", p)
 	})
 }
 

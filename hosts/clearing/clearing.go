@@ -17,6 +17,7 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hint"
 	"github.com/bowline-k8s/bowline/hosts"
 	"github.com/bowline-k8s/bowline/hosts/replica"
 	"github.com/bowline-k8s/bowline/logonce"
@@ -130,7 +131,7 @@ func (c *Clearing) Run(ctx context.Context) error {
 		for _, h := range left {
 			faults = append(faults, fmt.Errorf("the Host %s is not gone: %s", h, shown[h]))
 		}
-		return errors.Join(append(faults, errors.New("the removal continues as long as Bowline runs; --detach leaves the hosts as they are"))...)
+		return hint.Add(errors.Join(faults...), "wait, because the removal continues as long as Bowline runs; --detach leaves the hosts as they are")
 	}
 }
 

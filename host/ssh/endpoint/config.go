@@ -258,10 +258,10 @@ func expandHome(p, home string) (string, error) {
 		return p, nil
 	}
 	if rest != "" && rest[0] != '/' {
-		return "", fmt.Errorf("%s: the home of another user is not looked up, write the path", p)
+		return "", hint.Add(fmt.Errorf("%s: the home of another user is not looked up", p), "write the path")
 	}
 	if home == "" {
-		return "", fmt.Errorf("%s: there is no home directory here, write the path", p)
+		return "", hint.Add(fmt.Errorf("%s: there is no home directory here", p), "write the path")
 	}
 	return filepath.Join(home, rest), nil
 }
@@ -280,7 +280,7 @@ func expand(value string, tokens map[byte]string) (string, error) {
 		}
 		by, ok := tokens[value[i]]
 		if !ok {
-			return "", fmt.Errorf("%q: %%%c is not supported, write the value", value, value[i])
+			return "", hint.Add(fmt.Errorf("%q: %%%c is not supported", value, value[i]), "write the value")
 		}
 		out.WriteString(by)
 	}
@@ -299,7 +299,7 @@ func expandEnv(value string) (string, error) {
 		name, rest, closed := strings.Cut(after, "}")
 		by, set := os.LookupEnv(name)
 		if !closed || !set {
-			return "", fmt.Errorf("${%s} is not set in this environment, write the value", name)
+			return "", hint.Add(fmt.Errorf("${%s} is not set in this environment", name), "write the value")
 		}
 		out.WriteString(by)
 		value = rest

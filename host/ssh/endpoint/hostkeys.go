@@ -240,7 +240,7 @@ func (p *pins) readKnownHosts(files []string) ([]knownKey, error) {
 	}
 	check, err := knownhosts.New(present...)
 	if err != nil {
-		return nil, fmt.Errorf("known_hosts: %w: correct the line, or name another file", err)
+		return nil, hint.Add(fmt.Errorf("known_hosts: %w", err), "correct the line, or name another file")
 	}
 	p.files = check
 	// A key that does not exist makes the package return the keys that it expects.

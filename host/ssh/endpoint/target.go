@@ -139,7 +139,7 @@ func (j Jump) url() (URL, error) {
 		return URL{}, fmt.Errorf("the jump %s: %w", j.Address, err)
 	}
 	if len(j.HostKeys) == 0 {
-		return URL{}, fmt.Errorf("the jump %s has no host keys: bowline host scan prints them", j.Address)
+		return URL{}, hint.Add(fmt.Errorf("the jump %s has no host keys", j.Address), "print them: bowline host scan %s", j.Address)
 	}
 	for _, line := range j.HostKeys {
 		if _, err := parsePin(line); err != nil {

@@ -235,7 +235,7 @@ func (l *listener) end() error {
 	case l.c.isBroken() || err == io.EOF:
 		return nil
 	case err == nil && !ok:
-		return fmt.Errorf("close the listener on %s at %s: sshd knows of none", l.name(), l.c.address)
+		return fmt.Errorf("close the listener on %s at %s: sshd has no such listener", l.name(), l.c.address)
 	}
 	return err
 }

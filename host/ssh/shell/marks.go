@@ -135,7 +135,7 @@ func (c *collector) mark(m string) error {
 	case len(m) > 1 && m[0] == markGroup && c.begun && c.group == 0:
 		group, err := strconv.ParseUint(m[1:], 10, 31)
 		if err != nil || group < 2 {
-			return fmt.Errorf("shell: the process group %q is none", m[1:])
+			return fmt.Errorf("shell: %q is not a process group", m[1:])
 		}
 		c.group = int(group)
 		if c.grouped != nil {
@@ -145,7 +145,7 @@ func (c *collector) mark(m string) error {
 	case len(m) > 1 && m[0] == markExit && c.begun && c.onExit != nil:
 		code, err := strconv.ParseUint(m[1:], 10, 8)
 		if err != nil {
-			return fmt.Errorf("shell: the exit code %q is no number of a byte", m[1:])
+			return fmt.Errorf("shell: the exit code %q is not between 0 and 255", m[1:])
 		}
 		c.onExit(int(code))
 		c.onExit = nil

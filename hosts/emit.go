@@ -17,16 +17,16 @@ import (
 // component is the source of events on Hosts.
 const component = "bowline"
 
-// tell writes events on a Host, as far as their bounds allow. A failure to write one is only logged,
+// emit writes events on a Host, as far as their bounds allow. A failure to write one is only logged,
 // because the conditions say the same.
-func (s *Source) tell(ctx context.Context, h *v1alpha1.Host, events []event) {
+func (s *Source) emit(ctx context.Context, h *v1alpha1.Host, events []event) {
 	s.write(ctx, v1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: "Host", Name: h.Name, UID: h.UID, ResourceVersion: h.ResourceVersion,
 	}, s.allowed(h.Name, events))
 }
 
-// tellNode writes an event on the node of a Host.
-func (s *Source) tellNode(ctx context.Context, node string, e event) {
+// emitOnNode writes an event on the node of a Host.
+func (s *Source) emitOnNode(ctx context.Context, node string, e event) {
 	s.write(ctx, *pod.NodeReference(node), []event{e})
 }
 
