@@ -13,9 +13,9 @@ const (
 
 // Bound is the bound of one thing. The zero value is ready; one goroutine at a time uses it.
 type Bound struct {
-	used  int       // announcements that count against atOnce
-	since time.Time // since when the oldest of them counts
-	told  bool      // it was announced that the thing has gone, the last time that it went
+	used      int       // announcements that count against atOnce
+	since     time.Time // since when the oldest of them counts
+	announced bool      // whether it was announced that the thing has gone, the last time that it went
 }
 
 // Gone notes that the thing has gone, and reports whether to announce it.
@@ -26,12 +26,12 @@ func (b *Bound) Gone(now time.Time) bool {
 	if b.used == 0 {
 		b.since = now
 	}
-	b.told = b.used < atOnce
-	if b.told {
+	b.announced = b.used < atOnce
+	if b.announced {
 		b.used++
 	}
-	return b.told
+	return b.announced
 }
 
 // Back reports whether to announce that the thing is back: only if it was announced that it had gone.
-func (b *Bound) Back() bool { return b.told }
+func (b *Bound) Back() bool { return b.announced }

@@ -74,9 +74,9 @@ step() {
   record "$name" $how $((SECONDS - start))
 }
 
-# beside LANE...: runs functions of steps concurrently, because most steps mostly wait. Each has its
-# own process group, which ends with this process; its output is shown when it has ended.
-beside() {
+# in_parallel LANE...: runs functions of steps concurrently, because most steps mostly wait. Each has
+# its own process group, which ends with this process; its output is shown when it has ended.
+in_parallel() {
   local lane
   set -m
   for lane; do
@@ -215,9 +215,9 @@ one_by_one() { serial; others; }
 
 step lab hack/test-lab.sh
 if [ "$slow" ]; then
-  beside one_by_one parallel
+  in_parallel one_by_one parallel
 else
-  beside serial parallel others
+  in_parallel serial parallel others
 fi
 step chaos chaos
 if [ $failed != 0 ]; then

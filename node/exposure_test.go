@@ -155,10 +155,10 @@ func TestNodeAddress(t *testing.T) {
 		link     *link.Link
 		want     string
 	}{
-		"far, by the process": {config.ExposureProcess, l, "192.0.2.1"},
-		"far, by the machine": {config.ExposureHost, l, "10.0.0.7"},
-		"near":                {config.ExposureProcess, nil, "10.0.0.7"},
-		"near, all the same":  {config.ExposureHost, nil, "10.0.0.7"},
+		"remote, by the process": {config.ExposureProcess, l, "192.0.2.1"},
+		"remote, by the host":    {config.ExposureHost, l, "10.0.0.7"},
+		"local":                  {config.ExposureProcess, nil, "10.0.0.7"},
+		"local, all the same":    {config.ExposureHost, nil, "10.0.0.7"},
 	} {
 		n := &Node{cfg: &config.Host{KubeletExposure: c.exposure, Server: ours}, host: &connect.Host{Link: c.link},
 			cluster: &cluster.Connection{Rest: &rest.Config{Host: "https://192.0.2.9:6443"}}}

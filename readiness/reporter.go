@@ -106,13 +106,13 @@ func (r *Reporter) look(ctx context.Context, s *State) error {
 		l.Message, l.Over = hint.Text(down), state.Since.Add(r.grace)
 		klog.FromContext(ctx).Error(down, "Lost the link to the host", hint.With(down)...)
 	}
-	r.tell(s.Link, l, now)
+	r.recordLink(s.Link, l, now)
 	s.link(now, l)
 	return nil
 }
 
-// tell records the event of a change of the link, unless the link comes and goes all the time.
-func (r *Reporter) tell(before *Link, l Link, now time.Time) {
+// recordLink records the event of a change of the link, unless the link comes and goes all the time.
+func (r *Reporter) recordLink(before *Link, l Link, now time.Time) {
 	if e := linkEvent(before, l); e != nil && (l.Up && r.flaps.Back() || !l.Up && r.flaps.Gone(now)) {
 		r.node.RecordEvent(e.kind, e.reason, e.message)
 	}

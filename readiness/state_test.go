@@ -212,8 +212,8 @@ func TestEventsOfAFlappingLink(t *testing.T) {
 	up, down := Link{Up: true}, Link{}
 	for range 3600 {
 		at = at.Add(time.Second)
-		r.tell(&up, down, at)
-		r.tell(&down, up, at)
+		r.recordLink(&up, down, at)
+		r.recordLink(&down, up, at)
 	}
 	if n := node.events; n["LinkDown"] < 2 || n["LinkDown"] > 15 || n["LinkUp"] != n["LinkDown"] {
 		t.Errorf("%v", n)

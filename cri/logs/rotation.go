@@ -295,7 +295,7 @@ func (r *reader) openAs(ctx context.Context, name string, want host.FileInfo, wh
 	}
 	info, err := f.Stat()
 	if err == nil && !sameFile(info, want) {
-		err = fmt.Errorf("%s is another file by now: %w", name, fs.ErrNotExist)
+		err = fmt.Errorf("%s was replaced: %w", name, fs.ErrNotExist)
 	}
 	if err == nil && !whole {
 		var z *unpacked

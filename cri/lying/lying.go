@@ -71,7 +71,7 @@ func Message(m protobuf.Message) Reply {
 // Hang never replies.
 func Hang(_ func([]byte) error, done <-chan struct{}) error {
 	<-done
-	return status.Error(codes.Canceled, "the caller went")
+	return status.Error(codes.Canceled, "the caller canceled the call")
 }
 
 // Serve answers on a listener until stop is called.

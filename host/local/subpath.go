@@ -215,7 +215,7 @@ func (w *walker) within() error {
 		return err
 	}
 	if !machine.Below(w.root, at) {
-		return fmt.Errorf("%w: it is elsewhere by now", host.ErrSubPathUnsafe)
+		return fmt.Errorf("%w: the directory was moved", host.ErrSubPathUnsafe)
 	}
 	if n := w.last().stat.Nlink; n == 0 {
 		return fmt.Errorf("%w: it has been removed", host.ErrSubPathUnsafe)

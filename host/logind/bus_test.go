@@ -84,11 +84,11 @@ func (b *bus) inhibitors() string {
 
 // TestOnABus runs busctl and systemd-inhibit on a real bus.
 func TestOnABus(t *testing.T) {
-	for _, kind := range []string{"near", "remote"} {
+	for _, kind := range []string{"local", "remote"} {
 		t.Run(kind, func(t *testing.T) {
 			b := newBus(t)
 			var h host.Host
-			if kind == "near" {
+			if kind == "local" {
 				var err error
 				h, err = local.New(local.Config{})
 				testutil.Must(t, err)

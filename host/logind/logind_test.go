@@ -122,7 +122,7 @@ func remote(t *testing.T, path string) host.Host {
 // machines are this host by system calls and over a real sshd, with the stand-ins first in PATH.
 func (m *mock) machines() map[string]func() host.Host {
 	return map[string]func() host.Host{
-		"near": func() host.Host {
+		"local": func() host.Host {
 			m.t.Setenv("PATH", m.dir+":"+os.Getenv("PATH"))
 			h, err := local.New(local.Config{})
 			testutil.Must(m.t, err)
@@ -136,7 +136,7 @@ func (m *mock) machines() map[string]func() host.Host {
 
 // both runs a test locally and over SSH.
 func both(t *testing.T, f func(t *testing.T, m *mock, h host.Host)) {
-	for _, kind := range []string{"near", "remote"} {
+	for _, kind := range []string{"local", "remote"} {
 		t.Run(kind, func(t *testing.T) {
 			m := newMock(t)
 			h := m.machines()[kind]()

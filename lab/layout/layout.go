@@ -77,9 +77,9 @@ func (l Lab) BridgeMAC() string { return fmt.Sprintf("02:6c:61:62:00:%02x", l.In
 // registry listen there.
 func (l Lab) Gateway() netip.Addr { return netip.AddrFrom4([4]byte{172, 29, byte(l.Index), 1}) }
 
-// Beside are addresses of the bridge's network that the lab does not use. They are for processes
+// OutsideAddresses are addresses of the bridge's network that the lab does not use. They are for processes
 // that run beside its hosts. The hosts' serving certificates are valid for them.
-func (l Lab) Beside() []netip.Addr {
+func (l Lab) OutsideAddresses() []netip.Addr {
 	var all []netip.Addr
 	for last := byte(203); last < 253; last++ {
 		all = append(all, netip.AddrFrom4([4]byte{172, 29, byte(l.Index), last}))

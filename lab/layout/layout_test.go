@@ -31,7 +31,7 @@ func TestNothingIsSharedBetweenLabs(t *testing.T) {
 		if !lab.ServiceNet().Contains(lab.DNSServiceIP()) || !lab.ServiceNet().Contains(lab.APIServiceIP()) {
 			t.Errorf("%s: a service lies outside the service network", lab.Name())
 		}
-		for _, ip := range lab.Beside() {
+		for _, ip := range lab.OutsideAddresses() {
 			claim(ip.String())
 			if !lab.NodeNet().Contains(ip) || ip == lab.Gateway() {
 				t.Errorf("%s: %s is no address for a process beside the hosts", lab.Name(), ip)

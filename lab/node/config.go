@@ -88,7 +88,7 @@ func Configure(t Tools, h layout.Host, hosts int, ca *pki.Authority) (Files, err
 func ServingLeaf(h layout.Host) pki.Leaf {
 	return pki.Leaf{Name: h.Name() + "-serving", CommonName: "system:node:" + h.Name(),
 		Organization: []string{"system:nodes"}, DNS: []string{h.Name(), "localhost"},
-		IPs: append(append(loopback(), h.IP(), h.Lab.Gateway()), h.Lab.Beside()...), Server: true}
+		IPs: append(append(loopback(), h.IP(), h.Lab.Gateway()), h.Lab.OutsideAddresses()...), Server: true}
 }
 
 // canLowerOOMScore reports whether the lab's processes may lower oom_score_adj. Without

@@ -340,13 +340,13 @@ func (c *Claim) Release(ctx context.Context) error {
 		c.mu.Lock() // the file may be removed below, and the next claim writes it
 		c.over = true
 		c.mu.Unlock()
-		err := c.giveBack(ctx)
+		err := c.release(ctx)
 		c.err = errors.Join(err, c.close())
 	})
 	return c.err
 }
 
-func (c *Claim) giveBack(ctx context.Context) error {
+func (c *Claim) release(ctx context.Context) error {
 	select {
 	case <-c.lost:
 		return nil // the files may belong to another process by now

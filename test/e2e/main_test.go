@@ -329,7 +329,7 @@ func ended(t *testing.T, ns, name string, phase v1.PodPhase) *v1.Pod {
 	})
 }
 
-// until polls for a condition for two minutes.
+// until polls for a condition, up to patience.
 func until(t *testing.T, what string, condition func(context.Context) error) {
 	t.Helper()
 	testutil.Must(t, labtest.Until(t.Context(), patience, what, condition))

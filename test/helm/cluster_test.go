@@ -48,11 +48,11 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatalf("load the image: %v\n%s", err, out)
 	}
 
-	c.bowline = &labtest.Bowline{Lab: c.lab, Host: near}
-	end, err := c.bowline.Keep(func(code int) { t.Errorf("%s's Bowline ended with %d\n%s", near, code, c.bowline.LogTail(4000)) })
+	c.bowline = &labtest.Bowline{Lab: c.lab, Host: localHost}
+	end, err := c.bowline.Keep(func(code int) { t.Errorf("%s's Bowline ended with %d\n%s", localHost, code, c.bowline.LogTail(4000)) })
 	testutil.Must(t, err)
 	t.Cleanup(func() { end(false) })
-	if _, err := c.lab.NodeReady(t.Context(), near, v1.ConditionTrue, 3*time.Minute); err != nil {
+	if _, err := c.lab.NodeReady(t.Context(), localHost, v1.ConditionTrue, 3*time.Minute); err != nil {
 		t.Fatalf("%v\n%s", err, c.bowline.LogTail(4000))
 	}
 

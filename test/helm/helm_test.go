@@ -17,8 +17,8 @@ import (
 
 const (
 	namespace = "bowline"
-	// near is managed by the test's own Bowline; the chart's pods run there.
-	near = "host1"
+	// localHost is managed by the test's own Bowline; the chart's pods run there.
+	localHost = "host1"
 	// patience bounds helm's waits. It is long, because the test measures no time.
 	patience = "6m"
 )
@@ -103,7 +103,7 @@ func TestChart(t *testing.T) {
 		}
 		return nil
 	}))
-	if _, err := c.lab.NodeReady(t.Context(), near, v1.ConditionTrue, time.Minute); err != nil {
+	if _, err := c.lab.NodeReady(t.Context(), localHost, v1.ConditionTrue, time.Minute); err != nil {
 		t.Error(err)
 	}
 	c.localSocket()

@@ -64,7 +64,7 @@ localSocket:
   host: {rootDirectory: %[4]s/root, podLogsDirectory: %[4]s/logs}
 config:
   %[5]s
-`, near, beside, socket, localDir, strings.Join(labtest.AnyDisk, "\n  ")))
+`, localHost, beside, socket, localDir, strings.Join(labtest.AnyDisk, "\n  ")))
 	c.run(c.helm, "install", "bowline-local", c.chart(), "-n", localNamespace, "-f", values, "--wait", "--timeout", patience)
 	c.until("the second runtime is a node", func(ctx context.Context) error {
 		n, err := c.lab.Client.CoreV1().Nodes().Get(ctx, beside, metav1.GetOptions{})
@@ -104,7 +104,7 @@ config:
 	if _, err := c.lab.Client.CoreV1().Nodes().Get(c.t.Context(), beside, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		c.t.Errorf("the node: %v", err)
 	}
-	left, err := labtest.Capture(c.lab.Exec(c.t.Context(), near, "sh", "-c",
+	left, err := labtest.Capture(c.lab.Exec(c.t.Context(), localHost, "sh", "-c",
 		"find "+localDir+" ! -type d; for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f; echo; done 2>/dev/null"))
 	testutil.Must(c.t, err)
 	for line := range strings.Lines(left.Stdout) {
@@ -112,7 +112,7 @@ config:
 			c.t.Errorf("there is left %s", line)
 		}
 	}
-	if _, err := c.lab.NodeReady(c.t.Context(), near, v1.ConditionTrue, time.Minute); err != nil {
+	if _, err := c.lab.NodeReady(c.t.Context(), localHost, v1.ConditionTrue, time.Minute); err != nil {
 		c.t.Error(err)
 	}
 }
@@ -121,7 +121,7 @@ config:
 // other paths, and returns its socket.
 func (c *cluster) secondRuntime() string {
 	c.t.Helper()
-	h := c.lab.Host(near)
+	h := c.lab.Host(localHost)
 	first := testutil.ReadFile(c.t, filepath.Join(filepath.Dir(h.Root), "containerd.toml"))
 	config := strings.NewReplacer(
 		`"/var/lib/containerd"`, `"/var/lib/containerd/two"`,
@@ -135,7 +135,7 @@ func (c *cluster) secondRuntime() string {
 	testutil.Must(c.t, os.WriteFile(filepath.Join(two, "10-two.conflist"), []byte(cni), 0o644))
 
 	// It runs below the host's cgroup and in its namespaces, so it ends with the lab at the latest.
-	cmd := c.lab.Exec(context.WithoutCancel(c.t.Context()), near, labtest.Program("bowline-containerd"), "--config", c.file("containerd-two.toml", config))
+	cmd := c.lab.Exec(context.WithoutCancel(c.t.Context()), localHost, labtest.Program("bowline-containerd"), "--config", c.file("containerd-two.toml", config))
 	log, err := os.Create(filepath.Join(c.lab.Dir, "logs/containerd-two.log"))
 	testutil.Must(c.t, err)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -148,7 +148,7 @@ func (c *cluster) secondRuntime() string {
 	})
 	socket := secondDir + "/containerd.sock"
 	c.until("the second runtime answers", func(ctx context.Context) error {
-		out, err := labtest.Capture(c.lab.Exec(ctx, near, "test", "-S", socket))
+		out, err := labtest.Capture(c.lab.Exec(ctx, localHost, "test", "-S", socket))
 		if err == nil && out.Code != 0 {
 			err = errors.New("there is no socket")
 		}

@@ -41,8 +41,8 @@ func (c *cluster) mayBeNoOtherNode() {
 	if err := get(as(own, "system:nodes"), first.name); err != nil {
 		c.t.Errorf("it cannot be its own node: %v", err)
 	}
-	for _, other := range []kubernetes.Interface{as("system:node:"+near, "system:nodes"), as(own, "system:masters"), as("lab-admin", "system:masters"), as("system:kube-scheduler")} {
-		if err := get(other, near); !apierrors.IsForbidden(err) {
+	for _, other := range []kubernetes.Interface{as("system:node:"+localHost, "system:nodes"), as(own, "system:masters"), as("lab-admin", "system:masters"), as("system:kube-scheduler")} {
+		if err := get(other, localHost); !apierrors.IsForbidden(err) {
 			c.t.Errorf("the account can be someone else: %v", err)
 		}
 	}

@@ -59,7 +59,7 @@ func (r *rig) testTop(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, name := range []string{near, far} {
+		for _, name := range []string{localHost, remoteHost} {
 			if nodes[name] == nil {
 				return fmt.Errorf("kubectl top nodes does not show %s: %v", name, nodes)
 			}
@@ -68,7 +68,7 @@ func (r *rig) testTop(t *testing.T) {
 			}
 		}
 		// Each of these pods spins.
-		for _, name := range []string{near, far} {
+		for _, name := range []string{localHost, remoteHost} {
 			if cpu, err := strconv.Atoi(strings.TrimSuffix(pods["work-"+name][1], "m")); err != nil || cpu < 20 {
 				return fmt.Errorf("work-%s uses %s of CPU, want at least 20m", name, pods["work-"+name][1])
 			}

@@ -25,8 +25,8 @@ const namespace = "monitored"
 
 // The hosts, which are also the nodes: the first is managed locally, the second over SSH.
 const (
-	near = "host1"
-	far  = "host2"
+	localHost  = "host1"
+	remoteHost = "host2"
 )
 
 // healthPort is where each process serves its own metrics.
@@ -69,14 +69,14 @@ func newRig(t *testing.T) *rig {
 	dir := labtest.Dir(t, "monitoring", true)
 	r := &rig{t: t, dir: dir, lab: labtest.StartFor(t, filepath.Join(dir, "lab"), 2)}
 	r.gateway, _, _ = strings.Cut(strings.TrimPrefix(r.lab.Status.Cluster.APIURL, "https://"), ":")
-	wire, err := r.lab.NewWire(far)
+	wire, err := r.lab.NewWire(remoteHost)
 	testutil.Must(t, err)
 	t.Cleanup(wire.Close)
 	health := []string{"--health-address=0.0.0.0:" + healthPort}
 	apart := &labtest.Apart{}
 	for _, b := range []*labtest.Bowline{
-		{Lab: r.lab, Host: near, Args: health, LogPath: filepath.Join(dir, near+".log")},
-		{Lab: r.lab, Host: far, Args: health, Wire: wire, Apart: apart, LogPath: filepath.Join(dir, far+".log")},
+		{Lab: r.lab, Host: localHost, Args: health, LogPath: filepath.Join(dir, localHost+".log")},
+		{Lab: r.lab, Host: remoteHost, Args: health, Wire: wire, Apart: apart, LogPath: filepath.Join(dir, remoteHost+".log")},
 	} {
 		testutil.Must(t, b.Start())
 		t.Cleanup(func() {
@@ -87,7 +87,7 @@ func newRig(t *testing.T) *rig {
 		_, err := r.lab.NodeReady(t.Context(), b.Host, v1.ConditionTrue, time.Minute)
 		testutil.Must(t, err)
 	}
-	r.processes = map[string]string{near: net.JoinHostPort(r.lab.Host(near).IP, healthPort), far: net.JoinHostPort(apart.Address(), healthPort)}
+	r.processes = map[string]string{localHost: net.JoinHostPort(r.lab.Host(localHost).IP, healthPort), remoteHost: net.JoinHostPort(apart.Address(), healthPort)}
 	_, err = labtest.Namespace(t.Context(), r.lab.Client, namespace, time.Minute)
 	testutil.Must(t, err)
 	r.makeAccount()

@@ -80,11 +80,11 @@ func (r *rig) prometheusConfig(dir string, rules []string, state, nodeExporter s
   - {target_label: job, replacement: kubelet}
   static_configs:
 `, i, path, path != "/metrics/cadvisor", r.ca, filepath.Join(dir, "token"))
-		for _, node := range []string{near, far} {
+		for _, node := range []string{localHost, remoteHost} {
 			fmt.Fprintf(&b, "  - {targets: [%q], labels: {node: %s}}\n", r.nodeAddress(r.t, node), node)
 		}
 	}
-	fmt.Fprintf(&b, "- {job_name: bowline, honor_labels: true, static_configs: [{targets: [%q, %q]}]}\n", r.processes[near], r.processes[far])
+	fmt.Fprintf(&b, "- {job_name: bowline, honor_labels: true, static_configs: [{targets: [%q, %q]}]}\n", r.processes[localHost], r.processes[remoteHost])
 	fmt.Fprintf(&b, "- {job_name: kube-state-metrics, honor_labels: true, static_configs: [{targets: [%q]}]}\n", state)
 	fmt.Fprintf(&b, "- {job_name: node-exporter, static_configs: [{targets: [%q]}]}\n", nodeExporter)
 	return b.String()

@@ -64,7 +64,7 @@ func (m *monitor) testAlerts(t *testing.T) {
 // testLint passes the text of each endpoint to promtool, which knows the conventions of Prometheus. It fails
 // for a finding that is not in lintOfKubelets, and for a parse error.
 func (r *rig) testLint(t *testing.T) {
-	for _, node := range []string{near, far} {
+	for _, node := range []string{localHost, remoteHost} {
 		for _, path := range paths {
 			text, err := r.lab.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", node, "proxy"+path).DoRaw(t.Context())
 			testutil.Must(t, err)

@@ -91,7 +91,7 @@ func (m *monitor) testQueries(t *testing.T) {
 	for name, queries := range dashboards {
 		for _, query := range queries {
 			a := asked{query: query}
-			for _, node := range []string{near, far} {
+			for _, node := range []string{localHost, remoteHost} {
 				variables := strings.NewReplacer("$__rate_interval", "5m", "$cluster", "", "$namespace", namespace, "$instance", ".+",
 					"$node", node, "$pod", "work-"+node, "$volume", "claim-"+node, "$workload", "served", "$type", "deployment")
 				a.results = append(a.results, m.ask(t, name+", "+node, variables.Replace(query), exempt(query, counted)))

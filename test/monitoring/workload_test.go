@@ -67,14 +67,14 @@ spec: {hard: {pods: "100", requests.cpu: "2", requests.memory: 1Gi, limits.cpu: 
 func (r *rig) makePods() {
 	r.t.Helper()
 	r.apply(r.t, quotaObjects)
-	for _, node := range []string{near, far} {
+	for _, node := range []string{localHost, remoteHost} {
 		out, err := r.lab.Exec(r.t.Context(), node, "mkdir", "-p", volumeDir).CombinedOutput()
 		if err != nil {
 			r.t.Fatalf("make the volume's directory on %s: %v %s", node, err, out)
 		}
 		r.apply(r.t, fmt.Sprintf(strings.TrimSpace(podObjects), node))
 	}
-	for _, node := range []string{near, far} {
+	for _, node := range []string{localHost, remoteHost} {
 		_, err := r.lab.PodReady(r.t.Context(), namespace, "work-"+node, 2*time.Minute)
 		testutil.Must(r.t, err)
 		// /metrics/slis counts the health checks of which something has asked.

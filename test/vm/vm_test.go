@@ -103,7 +103,7 @@ func suite(t *testing.T, machine *Machine) {
 			return h
 		}, "/var/tmp/hosttest", "Slices", "Cgroups", "Shared")
 	})
-	t.Run("near", func(t *testing.T) {
+	t.Run("local", func(t *testing.T) {
 		binary := filepath.Join(t.TempDir(), "local.test")
 		build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", binary, "github.com/bowline-k8s/bowline/host/local")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
