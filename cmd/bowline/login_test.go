@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -148,5 +150,33 @@ func TestHostCommandsLogInAsSSH(t *testing.T) {
 	write(t, filepath.Join(dir, "known_hosts"), knownhosts.Line([]string{server.Address}, signer.PublicKey())+"\n")
 	if out, errOut, status := typed(t, "host", "check", endpoint); status == 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), "the key has changed") {
 		t.Errorf("a changed key: status %d, %s%s", status, out, errOut)
+	}
+}
+
+// A login that fails can be followed: -v=4 logs each one with the keys that it offers. Without -v the
+// report is all that the user sees.
+func TestVerbosityShowsLogins(t *testing.T) {
+	server := sshtest.Run(t)
+	dir := home(t)
+	_, stranger := newKey(t)
+	write(t, filepath.Join(dir, "id_ed25519"), stranger)
+	pin, _, _, _, err := ssh.ParseAuthorizedKey([]byte(server.HostKey))
+	testutil.Must(t, err)
+	write(t, filepath.Join(dir, "known_hosts"), knownhosts.Line([]string{server.Address}, pin)+"\n")
+	signer, err := ssh.ParsePrivateKey([]byte(stranger))
+	testutil.Must(t, err)
+	for verbosity, want := range map[string]bool{"-v=0": false, "-v=4": true} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "host", "check", verbosity, server.URL("/run/c.sock"))
+		cmd.Env = append(os.Environ(), asProgram+"=1")
+		var report, log bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &report, &log
+		err := cmd.Run()
+		if err == nil || !strings.Contains(report.String(), "failure  login") {
+			t.Errorf("%s: %v, %s", verbosity, err, &report)
+		}
+		shown := strings.Contains(log.String(), "Logging in by SSH") && strings.Contains(log.String(), ssh.FingerprintSHA256(signer.PublicKey()))
+		if shown != want || !want && log.Len() > 0 {
+			t.Errorf("%s: the log has the login and its key: %v\n%s", verbosity, shown, &log)
+		}
 	}
 }

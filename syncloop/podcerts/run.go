@@ -206,7 +206,7 @@ func (m *Manager) ask(ctx context.Context, r *record) {
 	if err == nil {
 		r.request, r.fault, r.again, r.wait = made, nil, time.Time{}, 0
 	} else if ctx.Err() == nil {
-		r.wait = min(max(2*r.wait, firstAgain), lastAgain)
+		r.wait = min(max(2*r.wait, firstAgain), lastAgain) // not a wait.Backoff: a record starts without a pause
 		r.again, r.fault = time.Now().Add(r.wait), err
 		klog.FromContext(ctx).Error(err, "Failed to request a pod's certificate, will retry", "pod", klog.KObj(r.pod), "podUID", r.pod.UID, "after", r.wait)
 	}
