@@ -31,7 +31,7 @@ type release struct {
 func (r release) labels() map[string]string {
 	l := map[string]string{
 		"org.opencontainers.image.title":       "bowline",
-		"org.opencontainers.image.description": "Ties machines with a container runtime to a Kubernetes cluster as nodes, without a kubelet",
+		"org.opencontainers.image.description": "Runs machines with a container runtime as nodes of a Kubernetes cluster, without a kubelet",
 		"org.opencontainers.image.source":      "https://github.com/bowline-k8s/bowline",
 		"org.opencontainers.image.licenses":    "Apache-2.0",
 		"org.opencontainers.image.version":     r.version,
