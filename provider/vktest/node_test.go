@@ -421,7 +421,8 @@ func TestDeletedNodeComesBack(t *testing.T) {
 // is busy.
 func TestLeaseHasAClientOfItsOwn(t *testing.T) {
 	t.Parallel()
-	slow := func(c *rest.Config) { c.QPS, c.Burst = 5, 10 }
+	slow := func(c *rest.Config) { c.QPS, c.Burst = 1, 20 } // 20 callers wait 20 s each
+	const tooLate = 6 * time.Second                         // more than a busy machine makes of it
 	busy := func(w *world, c interface {
 		CoreV1Pods(ctx context.Context) error
 	}) {
@@ -435,7 +436,7 @@ func TestLeaseHasAClientOfItsOwn(t *testing.T) {
 	}
 	late := func(w *world) time.Duration {
 		var worst time.Duration
-		for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 			worst = max(worst, time.Since(w.renewed()))
 			select {
 			case <-w.ctx.Done():
@@ -451,7 +452,7 @@ func TestLeaseHasAClientOfItsOwn(t *testing.T) {
 			vknode.WithNodeEnableLeaseV1WithRenewInterval(w.client.CoordinationV1().Leases("kube-node-lease"), 40, time.Second)))
 		w.until("a lease", func() bool { return !w.renewed().IsZero() })
 		busy(w, lister{w})
-		if worst := late(w); worst < 3*time.Second {
+		if worst := late(w); worst < tooLate {
 			t.Errorf("the lease was never later than %s; the test shows nothing", worst)
 		}
 	})
@@ -464,7 +465,7 @@ func TestLeaseHasAClientOfItsOwn(t *testing.T) {
 		})
 		w.until("a lease", func() bool { return !w.renewed().IsZero() })
 		busy(w, lister{w})
-		if worst := late(w); worst >= 3*time.Second {
+		if worst := late(w); worst >= tooLate {
 			t.Errorf("the lease, renewed each second, was %s late", worst)
 		}
 	})
