@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"slices"
 	"time"
+
+	"github.com/bowline-k8s/bowline/host"
 )
 
 // find determines the place of the open file when it is no longer at the log's path. If the file is
@@ -104,10 +106,10 @@ func (r *reader) lost(ctx context.Context, stay bool) (other bool, err error) {
 func (r *reader) reopen(ctx context.Context) error {
 	r.current = false
 	next, err := r.next(ctx, false)
-	if err != nil {
+	if err != nil && !errors.Is(err, host.ErrUnreachable) {
 		return err
 	}
-	if next == nil { // during a rotation there is no file at the path
+	if next == nil { // the host is away, or in the middle of a rotation: rotate opens the file later
 		next = &opened{f: nothing{}, after: r.after}
 	}
 	r.turnTo(next, time.Now())

@@ -15,6 +15,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
+
+	"github.com/bowline-k8s/bowline/host"
 )
 
 // pack compresses a file, as a rotation does to an older one: the result is a new file. A reader
@@ -284,6 +286,36 @@ func TestFollowedOverRemovedLogs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A host that does not answer ends no follower of an empty log: it continues when the host is back.
+func TestFollowedEmptyLogOfAHostThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		d.write("/log", "")
+		away := func(err error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.err = err
+		}
+		questions := 0
+		running := func(context.Context) (bool, error) {
+			switch questions++; questions {
+			case 1:
+				away(host.ErrUnreachable)
+				time.Sleep(5 * time.Second)
+			case 4:
+				away(nil)
+				d.write("/log", logLine(0, "stdout", "F", "a"))
+			}
+			return questions < 10, nil
+		}
+		var out bytes.Buffer
+		err := Read(t.Context(), d, "/log", &v1.PodLogOptions{Follow: true}, running, &out, &out)
+		if err != nil || out.String() != "a\n" {
+			t.Errorf("%q, %v", out.String(), err)
+		}
+	})
 }
 
 // During a rotation there is no log for a moment; a reader that starts then gets no error.
