@@ -40,7 +40,6 @@ import (
 	"github.com/bowline-k8s/bowline/nodelogs"
 	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/ownership"
-	"github.com/bowline-k8s/bowline/procmem"
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/provider/api"
 	"github.com/bowline-k8s/bowline/provider/clusterwide"
@@ -427,7 +426,6 @@ func (n *Node) startPods(part start) {
 			return err
 		}
 		close(n.static.apiSeen)
-		procmem.ReleaseStart()
 		<-ctx.Done() // the event handler and the hooks deliver changes from now on
 		return nil
 	})

@@ -1,35 +1,54 @@
-// Package procmem keeps this process small: it returns pages that only startup needs, and sets the
-// memory limit of the garbage collector below that of the cgroup.
+// Package procmem keeps this process small: it returns pages of the program that are no longer needed,
+// and sets the memory limit of the garbage collector below that of the cgroup.
 package procmem
 
 import (
 	"bufio"
+	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // gcPercent trades CPU, of which this process uses little, for memory, which the host's pods need.
-const gcPercent = 50
+const gcPercent = 40
 
-// Shrink keeps the process small, and below its memory limit. A GOGC that is set is respected.
-func Shrink() {
+// Shrink sets how the runtime collects garbage: often, and within the memory limit. A GOGC that is set is
+// respected. Unless profiled is true, the runtime stops taking samples for the heap profile: their table
+// grows to more than a MiB, and without --profiling the process serves no profile.
+func Shrink(profiled bool) {
+	if !profiled {
+		runtime.MemProfileRate = 0
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	keepWithin(os.DirFS("/"))
-	releaseInit()
 }
 
-// releaseInit drops resident pages of the program file that only startup has used: every API group
-// registers its types before main, and the kernel maps 64 KiB around each touched page. Pages that
-// are used again come back from the page cache. It drops only mappings that are not writable, so
-// nothing can be lost. An error only means that the memory stays resident.
-func releaseInit() {
+// releaseEvery is the interval at which Run releases pages. A release and the page faults after it take
+// about 3 ms.
+const releaseEvery = 30 * time.Second
+
+// Run keeps the process small until ctx ends. At once and then at an interval, it releases the pages of
+// the program file that nothing has to keep resident: those that only startup has used, 20 MiB, and
+// later those of a wave of new or deleted pods, 3 MiB.
+func Run(ctx context.Context) error {
+	wait.UntilWithContext(ctx, func(context.Context) { releaseProgram() }, releaseEvery)
+	return nil
+}
+
+// releaseProgram drops the resident pages of the program file. Every API group registers its types before
+// main, and the kernel maps 64 KiB around each page that is touched. Pages that are used again come back
+// from the page cache. It drops only mappings that are not writable, so nothing can be lost. An error only
+// means that the memory stays resident.
+func releaseProgram() {
 	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return
@@ -45,11 +64,6 @@ func releaseInit() {
 		}
 	}
 }
-
-// ReleaseStart does the same once more, when the first node of the process has seen its pods: what
-// reads the configuration and makes certificates, clients and informers has run by then, and is
-// 3 MiB of program.
-var ReleaseStart = sync.OnceFunc(releaseInit)
 
 // readOnlyMapping parses a line of /proc/PID/maps: "from-to perms offset dev inode path". ok is
 // false if the mapping is writable or not of file.

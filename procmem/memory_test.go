@@ -1,9 +1,18 @@
 package procmem
 
 import (
+	"context"
 	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
@@ -25,15 +34,64 @@ func TestReadOnlyMapping(t *testing.T) {
 	}
 }
 
-// TestReleaseInit: less of the program is resident afterwards, and it still runs.
-func TestReleaseInit(t *testing.T) {
-	before := residentFile(t)
-	releaseInit()
-	after := residentFile(t)
-	if after >= before {
-		t.Errorf("%d KiB of files are resident, %d KiB before", after, before)
+// TestRun: the pages of the program leave memory at the start and at each interval, and it still runs.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		before := residentFile(t)
+		ended := make(chan error)
+		go func() { ended <- Run(ctx) }()
+		synctest.Wait()
+		if after := residentFile(t); after >= before {
+			t.Errorf("%d KiB of files are resident after the start, %d KiB before", after, before)
+		}
+		for range 2 {
+			populate(t)
+			used := residentFile(t)
+			time.Sleep(releaseEvery)
+			synctest.Wait()
+			if after := residentFile(t); after >= used {
+				t.Errorf("%d KiB of files are resident after an interval, %d KiB before", after, used)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run returned %v when its context ended", err)
+		}
+	})
+}
+
+// populate makes the whole program resident.
+func populate(t *testing.T) {
+	t.Helper()
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("resident: %d KiB of files before, %d KiB after", before, after)
+	for line := range strings.Lines(string(testutil.ReadFile(t, "/proc/self/maps"))) {
+		if from, length, ok := readOnlyMapping(line, self); ok {
+			if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, length, unix.MADV_POPULATE_READ); errno != 0 {
+				t.Skipf("this kernel cannot populate a mapping: %v", errno)
+			}
+		}
+	}
+}
+
+// TestShrinkAndHeapProfile: only a process that serves a heap profile takes samples for one.
+func TestShrinkAndHeapProfile(t *testing.T) {
+	rate, percent := runtime.MemProfileRate, debug.SetGCPercent(100)
+	t.Cleanup(func() {
+		runtime.MemProfileRate = rate
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(math.MaxInt64)
+	})
+	runtime.MemProfileRate = 4096
+	if Shrink(true); runtime.MemProfileRate != 4096 {
+		t.Errorf("with --profiling, the rate is %d; want 4096", runtime.MemProfileRate)
+	}
+	if Shrink(false); runtime.MemProfileRate != 0 {
+		t.Errorf("without --profiling, the rate is %d; want 0", runtime.MemProfileRate)
+	}
 }
 
 // residentFile returns RssFile of /proc/self/status, in KiB.

@@ -120,8 +120,8 @@ func manageHosts(c *cobra.Command, o *runOptions, logs *nodelogs.Own, log *loggi
 		health.Profiling = o.profiling
 		sources = append(sources, health.Run)
 	}
-	procmem.Shrink()
-	return fleet.Run(ctx, hosts, left, sources...)
+	procmem.Shrink(o.profiling)
+	return fleet.Run(ctx, hosts, left, append(sources, procmem.Run)...)
 }
 
 // openConfig reads the configuration file. cfg is the configuration at startup: not everything in it is
