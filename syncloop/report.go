@@ -33,6 +33,9 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	if w.absent && !w.mirrorOutlivesSource() {
 		return // the object whose status would be written does not exist
 	}
+	if !w.admitted && in.Observed.Fresh() {
+		return // like a kubelet, write no status of a pod that the node may still reject
+	}
 	awaits, _ := w.awaits(now, in.Observed)
 	var actuated *pod.Allocation
 	if has := plan.ActuatedPod(w.ledger, &in.Observed); has != w.answer.Allocated {

@@ -175,7 +175,7 @@ func TestRoomWhileAVictimEnds(t *testing.T) {
 }
 
 // For a pod whose selector does not match, the node's labels are re-read, and other pods do not
-// wait for that.
+// wait for that. The pod gets its first status after that, like on a kubelet.
 func TestLabelsAreReReadAside(t *testing.T) {
 	w := newParallelWorld(t)
 	w.admitting = oneCPU()
@@ -193,6 +193,9 @@ func TestLabelsAreReReadAside(t *testing.T) {
 	w.api.create(with(newPod("labelled"), zoned))
 	<-asked
 	w.createReady(newPod("other"))
+	if st := w.api.pod("labelled").Status; st.StartTime != nil || len(st.ContainerStatuses) > 0 {
+		t.Errorf("the node has not decided on the pod yet, and its status is %+v", st)
+	}
 	answer <- true
 	w.untilReady("labelled")
 	w.api.create(with(newPod("refused"), zoned))
