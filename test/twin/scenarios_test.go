@@ -142,7 +142,7 @@ func restarts() (all []scenario) {
 		scenario{name: "deadline", spec: never + "activeDeadlineSeconds: 5\n" + one(sleeper), steps: []step{phase(v1.PodFailed), quiet}},
 		scenario{name: "deadline-always", spec: "activeDeadlineSeconds: 5\n" + one(stubborn), steps: []step{phase(v1.PodFailed), quiet}},
 		scenario{name: "deadline-image-missing", spec: "activeDeadlineSeconds: 6\n" + one(`image: "registry.lab/missing:v1"`), steps: []step{phase(v1.PodFailed), quiet}},
-		scenario{name: "deadline-after-success", spec: never + "activeDeadlineSeconds: 8\n" + one(script("sleep 2")), steps: []step{phase(v1.PodSucceeded), watched(8 * time.Second)}},
+		scenario{name: "deadline-after-success", spec: never + "activeDeadlineSeconds: 20\n" + one(script("sleep 2")), steps: []step{phase(v1.PodSucceeded), watched(20 * time.Second)}},
 		scenario{name: "message-file", spec: never + one(script("sleep 2; echo farewell >/dev/termination-log; exit 1")), steps: []step{phase(v1.PodFailed), quiet}},
 		scenario{name: "message-log", spec: never + one(script("sleep 2; echo last words; exit 1")+", terminationMessagePolicy: FallbackToLogsOnError"), steps: []step{phase(v1.PodFailed), quiet}},
 	)

@@ -18,7 +18,7 @@ const root = "../.."
 
 // atOnce is how many scenarios run concurrently, each on three nodes. With more, the machine's load
 // would become noise.
-const atOnce = 8
+const atOnce = 4
 
 // TestTwin plays each scenario on two kubelets and on Bowline's node. BOWLINE_TWIN_RUN is a regular
 // expression of scenarios: with it the results are shown, and not kept. BOWLINE_TWIN=replay
