@@ -51,11 +51,11 @@ func TestTwin(t *testing.T) {
 	var result Column
 	var first, last time.Time // of all recordings
 	for _, sc := range played {
-		var timelines []Timeline
+		var recordings []Recording
 		for _, node := range nodeNames {
 			r, err := Load(file(sc.name, node))
 			testutil.Must(t, err)
-			timelines = append(timelines, Normalise(r))
+			recordings = append(recordings, r)
 			for _, e := range r.Entries {
 				if first.IsZero() || e.At.Before(first) {
 					first = e.At
@@ -65,7 +65,11 @@ func TestTwin(t *testing.T) {
 				}
 			}
 		}
-		one, two, ours := timelines[0], timelines[1], timelines[2]
+		if sc.file && LeftRunning(recordings[0]) && LeftRunning(recordings[1]) && !LeftRunning(recordings[2]) {
+			recordings[2] = AsLeft(recordings[2])
+			result.Differences = append(result.Differences, Difference{Scenario: sc.name, Where: "last status", Kubelet: "of a running pod", Other: "of an ended pod"})
+		}
+		one, two, ours := Normalise(recordings[0]), Normalise(recordings[1]), Normalise(recordings[2])
 		result.Scenarios = append(result.Scenarios, sc.name)
 		result.Noise = append(result.Noise, Compare(one, two)...)
 		result.Differences = append(result.Differences, Both(Compare(one, ours), Compare(two, ours))...)
