@@ -39,7 +39,7 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		before := residentFile(t)
-		ended := make(chan error)
+		ended := make(chan error, 1)
 		go func() { ended <- Run(ctx) }()
 		synctest.Wait()
 		if after := residentFile(t); after >= before {
