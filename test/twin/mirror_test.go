@@ -27,7 +27,9 @@ func TestLastStatusOfAStaticPod(t *testing.T) {
 	}{
 		"the same, with a last status": {recording("host3", version(0, false, waits), version(time.Second, true, going), version(9*time.Second, false, ended)), true},
 		"never ready":                  {recording("host3", version(0, false, waits), version(time.Second, false, going), version(9*time.Second, false, ended)), false},
-		"never running":                {recording("host3", version(0, false, waits), version(9*time.Second, false, ended)), false},
+		"restarted": {recording("host3", version(0, false, waits), version(time.Second, true, going), version(4*time.Second, false, ended),
+			version(7*time.Second, true, going), version(9*time.Second, false, ended)), false},
+		"never running": {recording("host3", version(0, false, waits), version(9*time.Second, false, ended)), false},
 	} {
 		found := Compare(Normalise(left), Normalise(AsLeft(c.other)))
 		if (len(found) == 0) != c.alike {
