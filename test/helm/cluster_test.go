@@ -120,7 +120,7 @@ func (c *cluster) run(argv ...string) string {
 	c.t.Helper()
 	out, err := c.command(argv...)
 	if err != nil {
-		c.t.Fatalf("%s: %v\n%s\n%s", strings.Join(argv, " "), err, out, c.state())
+		c.fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
 	}
 	return out
 }
@@ -130,7 +130,7 @@ func (c *cluster) kubectl(args ...string) string {
 	out, err := c.lab.Kubectl(c.t.Context(), args...)
 	testutil.Must(c.t, err)
 	if out.Code != 0 {
-		c.t.Fatalf("kubectl %s: %s%s\n%s", strings.Join(args, " "), out.Stdout, out.Stderr, c.state())
+		c.fatalf("kubectl %s: %s%s", strings.Join(args, " "), out.Stdout, out.Stderr)
 	}
 	return out.Stdout
 }
@@ -139,15 +139,23 @@ func (c *cluster) kubectl(args ...string) string {
 func (c *cluster) until(what string, condition func(ctx context.Context) error) {
 	c.t.Helper()
 	if err := labtest.Until(c.t.Context(), 4*time.Minute, what, condition); err != nil {
-		c.t.Fatalf("%v\n%s", err, c.state())
+		c.fatalf("%v", err)
 	}
+}
+
+// fatalf ends the test. The chart's state comes before the message, so that the end of a long log
+// says what failed.
+func (c *cluster) fatalf(format string, args ...any) {
+	c.t.Helper()
+	c.t.Log(c.state())
+	c.t.Fatalf(format, args...)
 }
 
 // state collects the chart's state, for a failed test.
 func (c *cluster) state() string {
 	return c.lab.KubectlAll([][]string{
 		{"get", "hosts", "-o", "yaml"}, {"get", "nodes", "-o", "wide"}, {"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-n", namespace},
-		{"logs", "-n", namespace, "-l", "app.kubernetes.io/name in (bowline,bowline-hook)", "--tail=60"},
+		{"logs", "-n", namespace, "-l", "app.kubernetes.io/name in (bowline,bowline-hook)", "--prefix", "--tail=60"},
 	})
 }
 

@@ -82,7 +82,7 @@ config:
 	c.kubectl("apply", "-f", c.file("beside.yaml", onBeside))
 	p, err := c.lab.PodReady(c.t.Context(), v1.NamespaceDefault, "own", 3*time.Minute)
 	if err != nil {
-		c.t.Fatalf("%v\n%s", err, c.state())
+		c.fatalf("%v", err)
 	}
 	if p.Spec.NodeName != beside {
 		c.t.Errorf("the pod runs on %s", p.Spec.NodeName)
