@@ -429,3 +429,32 @@ func TestOrphansAreEndedInTurns(t *testing.T) {
 	close(hold)
 	testutil.Within(w.t, 2*time.Minute, "all orphans are gone", func() bool { return len(w.node.pleg.Cache().Known()) == 0 })
 }
+
+// The process stops, or hands over the host, while a container starts. The start finishes: containerd
+// would abort it, and a pod that may not restart would have failed.
+func TestStopDuringStart(t *testing.T) {
+	w := up(t)
+	within, calls := make(chan struct{}), make(chan context.Context, 1)
+	w.rt.Inject("StartContainer", fake.Fault{Within: within})
+	w.setHook(func(ctx context.Context, label string, call func(context.Context) error) error {
+		if label == "cri/StartContainer" {
+			calls <- ctx
+		}
+		return call(ctx)
+	})
+	w.api.create(with(newPod("once", "exit 0"), func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }))
+	call := <-calls
+	w.until("the start is under way", func() bool { return w.rt.Calls("StartContainer") == 1 })
+	w.node.cancel()
+	if call.Err() != nil {
+		t.Error("the stop of the process cut off the start of a container")
+	}
+	close(within)
+	w.down()
+	w.setHook(nil)
+	w.up()
+	w.until("once has ended", func() bool { return done(w.api.pod("once")) })
+	if p := w.api.pod("once"); p.Status.Phase != v1.PodSucceeded || w.rt.Calls("StartContainer") != 1 {
+		t.Errorf("%d starts, and the pod has %s: %v", w.rt.Calls("StartContainer"), p.Status.Phase, container(p, "app").State)
+	}
+}

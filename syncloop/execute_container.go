@@ -64,7 +64,7 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 		defer close(linked)
 		j.linkLog(ctx, m, c.Name, id)
 	}()
-	err = j.loop.cfg.Runtime.StartContainer(ctx, id)
+	err = j.startContainer(ctx, id)
 	<-linked
 	if err != nil {
 		if cri.IsUnsent(err) {
@@ -75,6 +75,16 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	done() // before the hook, which may take long
 	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	return j.postStart(ctx, c, id, out)
+}
+
+// startContainer starts a container. A start that has begun is not cut off when the process stops.
+func (j *job) startContainer(ctx context.Context, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	call, done := settled(ctx)
+	defer done()
+	return j.loop.cfg.Runtime.StartContainer(call, id)
 }
 
 // containerInput collects the input of the container's config: it resolves the environment, and

@@ -89,8 +89,9 @@ func newWorker(l *Loop, ref pod.Ref, static bool) *worker {
 	}
 }
 
-// run manages the pod until it is gone or ctx ends. When ctx ends, operations are cancelled and the
-// containers keep running; the next process adopts them.
+// run manages the pod until it is gone or ctx ends. When ctx ends, operations are cancelled, except
+// for the start of a container, which may finish (settled). The containers keep running; the next
+// process adopts them.
 func (w *worker) run(ctx context.Context) {
 	defer close(w.done)
 	defer func() { w.trace.end(time.Now(), "the worker ended before the pod ran") }()
@@ -285,8 +286,8 @@ func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o 
 		w.volumes = plan.VolumesNone
 		w.inbox.wake()
 	}
-	opCtx, cancel := context.WithCancel(ctx)
-	w.flights[op.Key()] = &flight{op: op, since: now, cancel: cancel}
+	opCtx, cancel := context.WithCancelCause(ctx)
+	w.flights[op.Key()] = &flight{op: op, since: now, cancel: func() { cancel(errAborted) }}
 	job := job{loop: w.loop, pod: w.allowed(), op: op, observed: o, podIPs: w.loop.podIPs(w.pod, o), image: w.images[op.Container], ledger: w.ledger}
 	w.ended.Add(1)
 	go func() {

@@ -19,6 +19,9 @@ type Fault struct {
 	Delay time.Duration
 	// Hold, if not nil, delays the call before its execution until Hold is closed.
 	Hold <-chan struct{}
+	// Within, if not nil, delays a StartContainer in the middle, until Within is closed. If the
+	// caller goes away meanwhile, the start is aborted and the container fails, as on containerd.
+	Within <-chan struct{}
 	// HoldAnswer, if not nil, delays the answer of an executed call until HoldAnswer is closed.
 	HoldAnswer <-chan struct{}
 	// After is returned instead of the answer, after the call is executed.
@@ -149,6 +152,17 @@ func (f *faults) await(ctx context.Context, hold <-chan struct{}) error {
 	}
 }
 
+type withinKey struct{}
+
+// within waits as Fault.Within says. It returns an error if the call is to be aborted.
+func (f *faults) within(ctx context.Context) error {
+	hold, _ := ctx.Value(withinKey{}).(<-chan struct{})
+	if err := f.await(ctx, hold); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
 func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	fault, ok := f.take(info.FullMethod, req)
 	if !ok {
@@ -157,7 +171,7 @@ func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	if err := f.before(ctx, fault); err != nil {
 		return nil, err
 	}
-	reply, err := handle(ctx, req)
+	reply, err := handle(context.WithValue(ctx, withinKey{}, fault.Within), req)
 	if fault.Withhold {
 		select {
 		case <-ctx.Done():

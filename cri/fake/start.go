@@ -12,8 +12,9 @@ import (
 	apievents "github.com/containerd/containerd/api/events"
 )
 
-func (s *runtimeServer) StartContainer(_ context.Context, req *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+func (s *runtimeServer) StartContainer(ctx context.Context, req *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
 	r := s.r
+	aborted := r.faults.within(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, ok := find(r.containers, req.ContainerId)
@@ -26,7 +27,11 @@ func (s *runtimeServer) StartContainer(_ context.Context, req *runtimeapi.StartC
 	if !c.sandbox.ready {
 		return nil, status.Errorf(codes.Unknown, "sandbox container %q is not running", c.sandbox.id)
 	}
-	if err := r.start(c); err != nil {
+	err := aborted
+	if err == nil {
+		err = r.start(c)
+	}
+	if err != nil {
 		now := r.now()
 		c.state, c.code, c.reason, c.message = runtimeapi.ContainerState_CONTAINER_EXITED, 128, "StartError", err.Error()
 		c.started, c.finished = time.Unix(0, 0), now
