@@ -39,7 +39,8 @@ import (
 //	withheld  the call is carried out, and its reply is dropped
 //	after     the reply is used until the next call, whose request is not sent; with kill only
 //
-// action is kill (SIGKILL of this process) or error (a transport error).
+// action is kill (SIGKILL of this process), stop (SIGTERM of this process; with during only; the
+// call continues) or error (a transport error).
 //
 // BOWLINE_FAULT_LOG names a file to which each event appends a line: "call LABEL SITE" before every
 // call, so that the log lists all calls there are; "done LABEL SITE" when it has returned; "begin"
@@ -144,16 +145,18 @@ func (f *fault) hook(ctx context.Context, label string, carry func(context.Conte
 	case "before":
 		return act()
 	case "during":
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = call(ctx)
-		}()
+		done := make(chan error, 1)
+		go func() { done <- call(ctx) }()
 		select {
 		case <-time.After(spec.delay):
-		case <-done:
+		case err := <-done:
+			done <- err
 		}
-		return act()
+		err := act()
+		if spec.action == "stop" {
+			err = <-done
+		}
+		return err
 	case "withheld":
 		_ = call(ctx)
 		return act()
@@ -190,9 +193,12 @@ func (f *fault) strikes(label, site string) (faultSpec, bool) {
 
 func (f *fault) act(s faultSpec, label, site string) error {
 	f.write("strike " + label + " " + site)
-	if s.action == "kill" {
+	switch s.action {
+	case "kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // no further instruction
+	case "stop":
+		return syscall.Kill(os.Getpid(), syscall.SIGTERM)
 	}
 	if strings.HasPrefix(label, "host/") {
 		return fmt.Errorf("injected at %s: %w", label, host.ErrUnreachable)

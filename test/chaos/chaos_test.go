@@ -305,6 +305,11 @@ func (a *arena) matrix(prefix string, seen []map[call]int, often func(label stri
 			if !strings.HasPrefix(c.label, "cri/") || reads[c.label] {
 				continue
 			}
+			if c.label == startContainer {
+				f := fault{call: call{c.label, c.site, n}, point: "during", action: "stop",
+					delay: time.Duration(1+a.rand.IntN(100)) * time.Millisecond}
+				cases = append(cases, testCase{prefix + f.String(), f})
+			}
 			for _, most := range a.during(c.label) {
 				f := fault{call: call{c.label, c.site, n}, point: "during", action: "kill",
 					delay: time.Duration(1+a.rand.IntN(most)) * time.Millisecond}

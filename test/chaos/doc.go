@@ -16,7 +16,8 @@
 // Calls that change something in the runtime are killed once more, some milliseconds (by the seed)
 // after the request was sent; starts more often, over the whole time that they take. A call that
 // changes something is struck each time it occurs in a life, a call that only reads at its first
-// time. If any label that was seen was not struck at every point, the test fails.
+// time. While a container starts, the process is also asked to stop, by SIGTERM: that start must
+// not be lost. If any label that was seen was not struck at every point, the test fails.
 //
 // The same happens to a process that takes over a Ready pod, at each call from its first to its
 // first probe; to a Job, which may not run twice; to a StatefulSet's pod that moves from one node

@@ -33,7 +33,19 @@ func (f fault) String() string {
 	return s
 }
 
-func (f fault) kills() bool { return f.action == "kill" }
+// kills reports whether the fault ends the process.
+func (f fault) kills() bool { return f.action == "kill" || f.stops() }
+
+// stops reports whether it ends the process by SIGTERM.
+func (f fault) stops() bool { return f.action == "stop" }
+
+// exit is how the process ends.
+func (f fault) exit() int {
+	if f.stops() {
+		return 0
+	}
+	return -1
+}
 
 // lifecycleExec reports whether the call is a hook's exec.
 func (f fault) lifecycleExec() bool {
@@ -75,6 +87,9 @@ func cutStart(entries []entry, start string) bool {
 		case e.what == "done" && e.label == start:
 			flying--
 		case e.what == "strike":
+			if strings.Contains(point, "action=stop") {
+				return false // a start outlives the stop of its process
+			}
 			if e.label == start && strings.Contains(point, "point=before") {
 				flying-- // it was not sent
 			}

@@ -193,8 +193,8 @@ func (n *node) badExits(f *fault) []string {
 	if f != nil && f.kills() {
 		want = 1
 	}
-	if len(exits) != want || want == 1 && exits[0] != -1 {
-		return []string{fmt.Sprintf("the process ended with %v, want %d ends by SIGKILL", exits, want)}
+	if len(exits) != want || want == 1 && exits[0] != f.exit() {
+		return []string{fmt.Sprintf("the process ended with %v, want %d ends (-1 is by SIGKILL, 0 by SIGTERM)", exits, want)}
 	}
 	return nil
 }
