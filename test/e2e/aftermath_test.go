@@ -29,7 +29,7 @@ spec:
   template:
     metadata: {labels: {app: %s}}
     spec:
-      terminationGracePeriodSeconds: 5
+      terminationGracePeriodSeconds: 30
       containers:
       - name: web
         image: $WEB
