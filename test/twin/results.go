@@ -162,9 +162,13 @@ func (c Cause) String() string {
 	return fmt.Sprintf("scenario %q, where %q, kubelet %q, other %q: %s", c.Scenario, c.Where, c.Kubelet, c.Other, c.Why)
 }
 
+// says reports whether a text contains a part; with "$" at the part's end, whether it ends with it.
 func says(text, part string) bool {
 	if part == "nothing" {
 		return text == ""
+	}
+	if end, ok := strings.CutSuffix(part, "$"); ok {
+		return strings.HasSuffix(text, end)
 	}
 	return strings.Contains(text, part)
 }
