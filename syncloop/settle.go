@@ -7,7 +7,7 @@ import (
 )
 
 // settleTime is how long the start of a container may take after the process was asked to stop or
-// to hand over the host. It is shorter than what the chart and systemd leave a process to stop.
+// to hand over the host. It is shorter than the time that the chart and systemd give a process to stop.
 const settleTime = 10 * time.Second
 
 // errAborted is the cause of the context of an operation that its worker has cancelled.

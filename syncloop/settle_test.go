@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// How long a call may go on after its operation has ended.
+// How long a call may continue after its operation has ended.
 func TestSettled(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
