@@ -153,6 +153,7 @@ func (b *bench) linkCost(ctx context.Context, client kubernetes.Interface, wire 
 	if c.idle, err = measure(linkTime); err != nil {
 		return c, err
 	}
+	fmt.Fprintf(os.Stderr, "the idle link: %.0f B a second\n", c.idle)
 	if _, err := quiet.down(ctx); err != nil {
 		return c, err
 	}
