@@ -200,6 +200,7 @@ serial() {
 parallel() {
   step e2e/parallel e2e local parallel e2e/parallel
   step ssh/parallel e2e ssh parallel ssh/parallel
+  step chaos chaos
 }
 others() {
   step critest critest
@@ -219,7 +220,6 @@ if [ "$slow" ]; then
 else
   in_parallel serial parallel others
 fi
-step chaos chaos
 if [ $failed != 0 ]; then
   printf '\n%s\nFAIL\n' "$(cat "$failures")"
 fi
