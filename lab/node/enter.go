@@ -29,6 +29,10 @@ func Enter(cgroup string, pid int, daemon bool, argv, env []string) error {
 		}
 	}
 	if daemon {
+		var err error
+		if env, err = proc.Register(argv, env); err != nil {
+			return err
+		}
 		if err := proc.KeepNothing(); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -199,19 +200,8 @@ func (d Daemon) Ensure() (started bool, err error) {
 	}
 	defer log.Close()
 
-	args := append(append([]string{}, d.Enter...), d.Args...)
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir = "/"
+	cmd := d.command()
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append([]string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOME=/",
-	}, d.Env...)
-	cmd.ExtraFiles = d.Files
-	if cmd.SysProcAttr = d.Attr; d.Attr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Setsid = true
 	if err := cmd.Start(); err != nil {
 		return false, fmt.Errorf("start %s: %w", d.Name, err)
 	}
@@ -220,12 +210,50 @@ func (d Daemon) Ensure() (started bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("start %s: it ended at once, see %s", d.Name, log.Name())
 	}
-	record := Record{ID: id, Name: d.Name, Args: d.Args, Started: time.Now().UTC().Truncate(time.Second)}
-	data, err := json.MarshalIndent(record, "", "  ")
-	if err != nil {
-		return false, err
+	return true, d.record(id).write(d.pidFile())
+}
+
+func (d Daemon) command() *exec.Cmd {
+	args := append(append([]string{}, d.Enter...), d.Args...)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = "/"
+	cmd.Env = append([]string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/",
+	}, d.Env...)
+	if len(d.Enter) > 0 {
+		cmd.Env = append(cmd.Env, pidFileVar+"="+d.pidFile())
 	}
-	return true, writeFile(d.pidFile(), data)
+	cmd.ExtraFiles = d.Files
+	if cmd.SysProcAttr = d.Attr; d.Attr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid = true
+	return cmd
+}
+
+func (d Daemon) record(id ID) Record {
+	return Record{ID: id, Name: d.Name, Args: d.Args, Started: time.Now().UTC().Truncate(time.Second)}
+}
+
+// pidFileVar is the environment variable that names a daemon's pid file to the process that becomes it.
+const pidFileVar = "BOWLINE_LAB_PID_FILE"
+
+// Register writes the pid file of the calling process, if it is about to become a daemon that Ensure starts, and
+// returns the daemon's environment. The command that started it writes the file too, but may be killed before: the
+// next command would then start the daemon a second time.
+func Register(args, env []string) ([]string, error) {
+	i := slices.IndexFunc(env, func(v string) bool { return strings.HasPrefix(v, pidFileVar+"=") })
+	if i < 0 {
+		return env, nil
+	}
+	path := strings.TrimPrefix(env[i], pidFileVar+"=")
+	id, err := Identify(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	d := Daemon{Name: strings.TrimSuffix(filepath.Base(path), ".json"), Args: args}
+	return slices.Delete(slices.Clone(env), i, i+1), d.record(id).write(path)
 }
 
 // KeepNothing makes the next exec close every descriptor but the first three. A process of the lab
@@ -245,9 +273,14 @@ func KeepNothing() error {
 	return nil
 }
 
-// writeFile replaces a file atomically, so that a reader never sees half of it.
-func writeFile(path string, data []byte) error {
-	tmp := path + ".tmp"
+// write replaces a pid file atomically, so that a reader never sees half of it. Two processes may write the same
+// one.
+func (r Record) write(path string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := fmt.Sprintf("%s.%d.tmp", path, os.Getpid())
 	if err := os.WriteFile(tmp, data, 0o644); err != nil {
 		return err
 	}

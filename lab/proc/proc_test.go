@@ -163,3 +163,36 @@ func TestTail(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// A command that was killed right after it started a daemon wrote no pid file. The daemon wrote its own, so that
+// the next command does not start it again.
+func TestDaemonOfAKilledCommandIsFound(t *testing.T) {
+	if os.Getenv(pidFileVar) != "" { // the process that becomes the daemon
+		args := os.Args[3:]
+		env, err := Register(args, os.Environ())
+		testutil.Must(t, err)
+		t.Fatal(syscall.Exec("/bin/sh", args, env))
+	}
+	dir := t.TempDir()
+	d := Daemon{Name: "d", Enter: []string{os.Args[0], "-test.run=^TestDaemonOfAKilledCommandIsFound$", "--"},
+		Args: []string{"sh", "-c", `echo "$BOWLINE_LAB_PID_FILE" >` + dir + `/variable; exec sleep 60`}, RunDir: dir, LogDir: dir}
+	cmd := d.command()
+	testutil.Must(t, cmd.Start())
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	var data []byte
+	for deadline := time.Now().Add(10 * time.Second); len(data) == 0; {
+		if data, _ = os.ReadFile(filepath.Join(dir, "variable")); time.Now().After(deadline) {
+			t.Fatal("the daemon does not run")
+		}
+	}
+	if string(data) != "\n" {
+		t.Errorf("the daemon has the variable: %s", data)
+	}
+	if started, err := d.Ensure(); err != nil || started {
+		t.Errorf("started a second time: %t, %v", started, err)
+	}
+	if r, ok := d.Running(); !ok || r.PID != cmd.Process.Pid || len(r.Args) != len(d.Args) {
+		t.Errorf("the record: %+v, runs: %t, want process %d", r, ok, cmd.Process.Pid)
+	}
+}
