@@ -41,6 +41,7 @@ type nodeClient struct {
 	addresses func() []v1.NodeAddress
 	created   func()              // called when the node was created
 	rebooted  func(bootID string) // called when a report has changed the boot ID
+	failed    func()              // called when a report could not be written
 	now       func() time.Time
 	log       *stateLog
 	standby   *standby
@@ -57,6 +58,7 @@ func (c *nodeClient) Get(ctx context.Context, name string, o metav1.GetOptions) 
 	if err != nil {
 		if !errors.IsNotFound(err) { // the caller registers the node then
 			c.log.note(ctx, err)
+			c.failed()
 		}
 		return nil, err
 	}
@@ -118,6 +120,7 @@ func (c *nodeClient) Patch(ctx context.Context, name string, pt types.PatchType,
 	out, err := c.NodeInterface.Patch(ctx, name, pt, fixed, o, sub...)
 	c.log.note(ctx, err)
 	if err != nil {
+		c.failed()
 		return nil, err
 	}
 	// As a kubelet does, only for a node that was reported with another boot ID before. Only the

@@ -25,12 +25,12 @@ type nodeStatus struct {
 	info       NodeInfo
 	conditions []Condition // Ready last, as older controllers expect
 	images     []v1.ContainerImage
-	// replaced holds what each condition was before its last change: the zero Condition if there was
-	// none. The watch shows reports late, so it may still show that.
+	// replaced holds what each condition was before its last change, until the watch shows the new
+	// value: the zero Condition if there was none.
 	replaced map[v1.NodeConditionType]Condition
 
 	changed notify.Signal // something above has changed, or the object is gone
-	wrong   notify.Signal // the server shows a condition that we did not write
+	wrong   notify.Signal // the server has other conditions than ours
 	again   notify.Signal // the server answers again after an outage
 	senders sync.WaitGroup
 }
@@ -205,9 +205,22 @@ func (s *nodeStatus) observe(server *v1.Node) {
 	}
 	for _, want := range s.conditions {
 		have := shown[want.Type]
-		if old, changed := s.replaced[want.Type]; have != want && !(changed && have == old) {
+		old, changed := s.replaced[want.Type]
+		switch {
+		case have == want:
+			delete(s.replaced, want.Type)
+		case changed && have == old: // the watch is late
+		default:
 			s.wrong.Send()
 			return
 		}
 	}
+}
+
+// reportFailed retries a report that could not be written, after the repair interval at the latest.
+func (s *nodeStatus) reportFailed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.replaced) // what the server shows is not late
+	s.wrong.Send()
 }

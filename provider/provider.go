@@ -71,6 +71,7 @@ func New(c Config) (*Node, error) {
 		rebooted: func(boot string) {
 			n.RecordEvent(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", c.Registration.NodeName, boot))
 		},
+		failed:  n.status.reportFailed,
 		now:     time.Now,
 		log:     reportLog(),
 		standby: &n.standby,
