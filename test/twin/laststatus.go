@@ -55,9 +55,9 @@ func runs(s *v1.PodStatus) bool {
 	return len(s.ContainerStatuses) > 0 && !slices.ContainsFunc(s.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.State.Running == nil })
 }
 
-// A kubelet that evicts a pod may lose its containers: it writes the pod's last status after their removal,
-// from nothing that it still knows, with ContainerStatusUnknown and exit code 137, even as one restart more.
-// Whether it does differs from run to run. Bowline always shows how they ended. LostContainer and
+// A kubelet that evicts a pod may remove the containers before it writes the pod's last status. It then no
+// longer knows how they ended: the status has ContainerStatusUnknown, exit code 137, and one restart too many.
+// Whether that happens differs from run to run. Bowline always reports how they ended. LostContainer and
 // WithoutEnds let the rest of such timelines be compared.
 
 // LostContainer reports whether a status says that the node no longer knows how a container ended.
