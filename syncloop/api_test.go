@@ -43,6 +43,8 @@ type api struct {
 	reasons map[string]bool      // waiting reasons seen in statuses
 	blind   bool                 // show does nothing
 	down    bool                 // every call on pods fails
+	late    string               // the pod whose changes are kept in kept instead of being shown
+	kept    []func()
 }
 
 const namespace = "ns"
@@ -156,18 +158,50 @@ func (a *api) store(p *v1.Pod) {
 	a.rv++
 	p.ResourceVersion = strconv.Itoa(a.rv)
 	a.pods[p.Name] = p
-	if a.source != nil {
-		a.source.Set(podconfig.SourceAPI, p)
-	}
+	a.tell(p.Name, func(c *podconfig.PodConfig) { c.Set(podconfig.SourceAPI, p) })
 }
 
 // remove deletes p and shows it; a.mu is held.
 func (a *api) remove(p *v1.Pod) {
 	delete(a.pods, p.Name)
 	a.deleted = append(a.deleted, p.UID)
-	if a.source != nil {
-		a.source.Drop(podconfig.SourceAPI, p.Namespace, p.Name)
+	a.tell(p.Name, func(c *podconfig.PodConfig) { c.Drop(podconfig.SourceAPI, p.Namespace, p.Name) })
+}
+
+// tell shows the source a change of this pod, unless the watch of the pod is late; a.mu is held.
+func (a *api) tell(name string, change func(*podconfig.PodConfig)) {
+	source := a.source
+	switch {
+	case source == nil:
+	case name == a.late:
+		a.kept = append(a.kept, func() { change(source) })
+	default:
+		change(source)
 	}
+}
+
+// delayWatch keeps the changes of a pod from the source; showOne shows the oldest of them, and catchUp
+// the others.
+func (a *api) delayWatch(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.late = name
+}
+
+func (a *api) showOne() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.kept[0]()
+	a.kept = a.kept[1:]
+}
+
+func (a *api) catchUp() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, change := range a.kept {
+		change()
+	}
+	a.late, a.kept = "", nil
 }
 
 // show connects the source of a node that has come up, and shows it all pods.

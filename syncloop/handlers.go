@@ -150,15 +150,19 @@ func ending(p *v1.Pod, now time.Time, adopted bool) *plan.Terminate {
 // dispatch sends the pod to its worker, with how it is to end, if it is.
 func (l *Loop) dispatch(ctx context.Context, ref pod.Ref, p *v1.Pod, end *plan.Terminate, absent bool) {
 	l.send(ctx, ref, pod.IsStatic(p), func(m *mail) {
-		m.pod = p
-		// p may still carry the final status of an earlier life of the static pod; the source's
-		// object does not.
-		if now := l.cfg.Sources.Get(ref.UID); now != nil && pod.IsStatic(now) {
-			m.pod = now
-		}
+		m.pod = l.current(p)
 		m.terminate = plan.Merge(m.terminate, end)
 		m.absent = m.absent || absent
 	})
+}
+
+// current returns the source's object of a static pod. p may be older: it may have the final status of
+// an earlier life, or lack that of the last one.
+func (l *Loop) current(p *v1.Pod) *v1.Pod {
+	if now := l.cfg.Sources.Get(p.UID); now != nil && pod.IsStatic(now) {
+		return now
+	}
+	return p
 }
 
 func (l *Loop) handleObserved(uids []types.UID) {

@@ -90,18 +90,30 @@ func (l *Loop) wakeAll() {
 	}
 }
 
-// send merges mail into the inbox of the pod's worker and starts the worker if there is none. It
-// holds l.mu throughout, so that no mail reaches a worker that has ended.
+// send merges mail into the inbox of the pod's worker and starts the worker if there is none, and if
+// the mail is of a pod that has something left to do. It holds l.mu throughout, so that no mail
+// reaches a worker that has ended.
 func (l *Loop) send(ctx context.Context, ref pod.Ref, static bool, merge func(*mail)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := l.workers[ref.UID]
-	if w == nil {
-		w = newWorker(l, ref, static)
-		l.enter(w)
-		l.launch(ctx, w)
+	if w := l.workers[ref.UID]; w != nil {
+		w.inbox.put(merge)
+		return
 	}
-	w.inbox.put(merge)
+	var m mail
+	if merge(&m); m.idle() {
+		return
+	}
+	w := newWorker(l, ref, static)
+	w.inbox.put(func(first *mail) { *first = m })
+	l.enter(w)
+	l.launch(ctx, w)
+}
+
+// idle reports whether a pod without a worker needs none for this mail: the pod has ended, and no one
+// ends or deletes it.
+func (m *mail) idle() bool {
+	return m.pod == nil || m.terminate == nil && !m.absent && pod.Terminal(m.pod.Status.Phase) && m.pod.DeletionTimestamp == nil
 }
 
 // fullName is the name of a pod with its namespace. Several lives of pods may have had it.
@@ -145,8 +157,10 @@ func (l *Loop) launch(ctx context.Context, w *worker) {
 		left.answer = nil
 		if p := l.resurrect(w); p != nil {
 			left.pod = p
+		} else if left.pod != nil {
+			left.pod = l.current(left.pod)
 		}
-		if left.pod != nil && ctx.Err() == nil {
+		if !left.idle() && ctx.Err() == nil {
 			l.cfg.Metrics.restart(w.static)
 			next := newWorker(l, w.ref, w.static)
 			next.ledger = plan.Successor(w.attempts())

@@ -42,14 +42,19 @@ func (l *Loop) Unended() []*v1.Pod {
 // Revive restarts the static pods that a shutdown has ended or kept from starting; no controller
 // recreates them. pending: some of them are still ending.
 func (l *Loop) Revive() (pending bool) {
-	for _, p := range l.Pods() {
+	for _, p := range l.cfg.Sources.Pods() {
 		if !pod.IsStatic(p) {
 			continue
 		}
-		s, ended := l.State(p.UID), p.Status.Reason == shutdown.ReasonTerminated || p.Status.Reason == admit.ReasonShutdown
+		// The state before the object, because a worker leaves its last status there before it goes.
+		s, status := l.State(p.UID), l.current(p).Status
+		if s.Status != nil {
+			status = *s.Status
+		}
+		ended := status.Reason == shutdown.ReasonTerminated || status.Reason == admit.ReasonShutdown
 		switch {
-		case s.Ending(), s.Managed && ended: // while it ends, its status does not have the reason
-			pending = true
+		case s.Ending(), s.Managed && (ended || s.Status == nil):
+			pending = true // its status does not have the reason yet, or the node may still reject it
 		case ended:
 			l.cfg.Sources.ClearTerminalStatus(p.UID)
 		}

@@ -266,7 +266,7 @@ func (w *worker) input(now time.Time) plan.Input {
 		Observed: observed, NeedSeq: w.needSeq,
 		Verdicts: w.loop.cfg.Prober.Verdicts(w.ref.UID),
 		Ledger:   w.ledger, Volumes: w.volumes,
-		Reported: w.absent || w.loop.cfg.Status.Accepted(w.ref.UID), // or there is no object to report to
+		Reported: w.reported(),
 		Hold:     w.hold(&observed),
 		Jitter:   w.loop.jitter(), FirstRestartPeriod: w.loop.cfg.FirstRestartPeriod, MaxRestartPeriod: w.loop.cfg.MaxRestartPeriod,
 		Hashes: w.hashes, FormerHashes: w.former, Allocated: w.answer.Allocated,
@@ -275,6 +275,14 @@ func (w *worker) input(now time.Time) plan.Input {
 		in.InFlight = append(in.InFlight, f.op)
 	}
 	return in
+}
+
+// reported reports whether the end of the pod is known for good: the API server has its last status, or
+// has no such object, and the source shows it as ended or deleted. An older version of the object that
+// arrived later would start the pod again. The source of a static pod shows its own retained status.
+func (w *worker) reported() bool {
+	shown := w.static || w.api.DeletionTimestamp != nil || pod.Terminal(w.api.Status.Phase)
+	return w.absent || shown && w.loop.cfg.Status.Accepted(w.ref.UID)
 }
 
 // begin runs one operation in a goroutine of its own. The outcome comes back as mail after a new

@@ -250,6 +250,9 @@ func newWorld(t testing.TB, c fake.Config) *world {
 		services: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
 	w.host.rt = w.rt
 	t.Cleanup(func() {
+		if t.Failed() {
+			w.dumpPods()
+		}
 		w.down()
 		w.checkLog()
 		if t.Failed() {
@@ -625,6 +628,17 @@ func (w *world) checkLog() {
 				delete(live, key)
 			}
 		}
+	}
+}
+
+// dumpPods logs the state of each pod, for a test that failed while the node is up.
+func (w *world) dumpPods() {
+	if w.node == nil {
+		return
+	}
+	for _, p := range w.node.loop.Pods() {
+		s := w.node.loop.State(p.UID)
+		w.t.Logf("%s (%s): %s %s; worker: %t, %v, %s", p.Name, p.UID, p.Status.Phase, p.Status.Reason, s.Managed, s.Phase, w.why(p.Name))
 	}
 }
 
