@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -25,6 +26,8 @@ type connection struct {
 	address string
 	hostKey string // fingerprint of the key of the host itself
 	number  int    // in its keeper; set before the keeper hands it out
+
+	hadSession atomic.Bool // the host has opened a session
 
 	// globals holds one token: global requests are sent one at a time. A channel instead of a
 	// mutex, because the wait for the turn ends with the context.

@@ -294,6 +294,61 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
+// TestFull: sshd counts a session until its program has ended, so after programs were given up it may
+// refuse the next one for a while.
+func TestFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLab(t)
+		l := b.link(t)
+		start(t, l)
+		up(t, l)
+		started := func(limit time.Duration) (took time.Duration, err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			began := time.Now()
+			p, err := l.Start(ctx, "cat")
+			if err == nil {
+				p.Close()
+			}
+			return time.Since(began), err
+		}
+		refused := func(what string, err error) {
+			t.Helper()
+			if err == nil || errors.Is(err, host.ErrUnreachable) || !strings.Contains(err.Error(), "MaxSessions") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+
+		b.full.Store(true)
+		took, err := started(10 * time.Second)
+		refused("a host that allows no session", err)
+		if took > time.Millisecond {
+			t.Errorf("a host that allows no session was asked for %s", took)
+		}
+
+		b.full.Store(false)
+		if _, err := started(10 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		b.full.Store(true)
+		time.AfterFunc(3*time.Second, func() { b.full.Store(false) })
+		if took, err := started(10 * time.Second); err != nil || took < 3*time.Second || took > 4*time.Second {
+			t.Errorf("when the host had room again after 3 s: %v after %s", err, took)
+		}
+
+		b.full.Store(true)
+		took, err = started(10 * time.Second)
+		refused("a host without room", err)
+		if took != 10*time.Second {
+			t.Errorf("a host without room was asked for %s", took)
+		}
+		time.AfterFunc(3*time.Second, func() { b.wire(0).cut() })
+		if took, err := started(10 * time.Second); !errors.Is(err, host.ErrUnreachable) || took != 3*time.Second {
+			t.Errorf("when the connection ended after 3 s: %v after %s", err, took)
+		}
+	})
+}
+
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab(t)

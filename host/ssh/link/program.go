@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/bowline-k8s/bowline/host"
 )
@@ -36,26 +38,68 @@ func (l *Link) session(ctx context.Context, n *keeper, label, kind, name string)
 		object = fmt.Sprintf("subsystem %s at %s", name, l.target.Address)
 	}
 	return call(ctx, n, label, "session", object, func(ctx context.Context, c *connection) (Session, error) {
-		return waitFor(ctx, c.budget, func() (Session, error) {
-			p := c.newProgram()
-			channel, err := c.open("session", nil, func(requests <-chan *ssh.Request) { p.serve(c, requests) })
-			if err != nil {
-				return nil, err
+		delay := wait.Backoff{Duration: minSessionDelay, Factor: 2, Steps: 10, Cap: maxSessionDelay}
+		var full error
+		for {
+			s, err := waitFor(ctx, c.budget, func() (Session, error) { return c.start(kind, name) }, drop[Session])
+			switch {
+			case c.full(err):
+				full = err
+			case err != nil && full != nil && ctx.Err() != nil:
+				return nil, full
+			default:
+				return s, err
 			}
-			p.over(channel, c)
-			ok, err := channel.SendRequest(kind, true, ssh.Marshal(struct{ Name string }{name}))
-			if err != nil || !ok {
-				p.Close()
+			t := time.NewTimer(delay.Step())
+			select {
+			case <-t.C:
+				continue
+			case <-ctx.Done():
+				err = full
+			case <-c.ended:
+				err = errCut
 			}
-			if err == nil && !ok {
-				err = &answerError{text: "sshd refuses it: look for ForceCommand, Subsystem and the shell of the login user"}
-			}
-			if err != nil {
-				return nil, err
-			}
-			return p, nil
-		}, drop[Session])
+			t.Stop()
+			return nil, err
+		}
 	})
+}
+
+// sshd allows a connection ten sessions by default, and counts one until its program has ended, also
+// after we have closed it. So after several programs were given up, the next session has to wait.
+const (
+	minSessionDelay = 50 * time.Millisecond
+	maxSessionDelay = time.Second
+)
+
+// full reports whether err says that the host opens no further session for now. A host that has
+// opened none on this connection does not allow any.
+func (c *connection) full(err error) bool {
+	var refused *ssh.OpenChannelError
+	return c.hadSession.Load() && errors.As(err, &refused) &&
+		(refused.Reason == ssh.ConnectionFailed || refused.Reason == ssh.ResourceShortage)
+}
+
+// start opens a session and starts its program.
+func (c *connection) start(kind, name string) (Session, error) {
+	p := c.newProgram()
+	channel, err := c.open("session", nil, func(requests <-chan *ssh.Request) { p.serve(c, requests) })
+	if err != nil {
+		return nil, err
+	}
+	c.hadSession.Store(true)
+	p.over(channel, c)
+	ok, err := channel.SendRequest(kind, true, ssh.Marshal(struct{ Name string }{name}))
+	if err != nil || !ok {
+		p.Close()
+	}
+	if err == nil && !ok {
+		err = &answerError{text: "sshd refuses it: look for ForceCommand, Subsystem and the shell of the login user"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 func (c *connection) newProgram() *program {

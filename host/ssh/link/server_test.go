@@ -126,6 +126,7 @@ type lab struct {
 	another atomic.Pointer[ssh.ServerConfig] // of a host that answers in its place; nil: it answers itself
 	down    atomic.Bool                      // the port refuses connections
 	brief   atomic.Bool                      // connections end right after the login
+	full    atomic.Bool                      // no further session is opened
 	flight  atomic.Int32
 	release chan struct{} // lets /slow be opened
 	opened  chan ssh.Channel
@@ -246,6 +247,10 @@ func (b *lab) open(c ssh.NewChannel) {
 	}
 	if c.ChannelType() == "direct-streamlocal@openssh.com" {
 		ssh.Unmarshal(c.ExtraData(), &to)
+	}
+	if c.ChannelType() == "session" && b.full.Load() {
+		c.Reject(ssh.ConnectionFailed, "open failed") // as sshd does
+		return
 	}
 	switch to.Path {
 	case "/slow":

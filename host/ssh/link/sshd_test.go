@@ -21,6 +21,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
@@ -182,6 +183,26 @@ func TestSSHDGoes(t *testing.T) {
 		if signal == syscall.SIGSTOP {
 			syscall.Kill(sshd, syscall.SIGKILL)
 		}
+	}
+}
+
+// TestSSHDIsFull: sshd refuses a session while the program of another one runs, even if that one was
+// closed. The refusal lasts no longer than the program.
+func TestSSHDIsFull(t *testing.T) {
+	s := sshtest.Run(t, "MaxSessions 1")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	l := run(t, s.URL("/run/cri.sock"), endpoint.Options{Credentials: endpoint.Credentials{KeyFile: s.KeyFile}, HostKeys: []string{s.HostKey}})
+	givenUp, err := l.Start(ctx, "trap '' HUP PIPE; echo; exec sleep 1")
+	testutil.Must(t, err)
+	if _, err := givenUp.Stdout().Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	givenUp.Close()
+	p, err := l.Start(ctx, "exit 5")
+	testutil.Must(t, err)
+	if code, err := p.Wait(); code != 5 || err != nil {
+		t.Errorf("the program ended with %d, %v", code, err)
 	}
 }
 
