@@ -33,11 +33,12 @@ func TestLogs(t *testing.T) {
   - {name: other, image: $TOOLBOX, command: [sh, -c, "echo other; sleep inf"]}
 `))
 	ready(t, ns, "talks")
-	until(t, "the late line", func(context.Context) error {
-		if all := logs(t, ns, "talks", "-c", "main"); !strings.Contains(all, "late") {
-			return fmt.Errorf("only %q", all)
+	until(t, "the late line", func(ctx context.Context) error {
+		all, err := readLogs(ctx, ns, "talks", "-c", "main")
+		if err == nil && !strings.Contains(all, "late") {
+			err = fmt.Errorf("only %q", all)
 		}
-		return nil
+		return err
 	})
 	all := logs(t, ns, "talks", "-c", "main")
 	for _, line := range []string{"early 1\n", "early 5\n", "to-stderr\n", "late\n"} {
@@ -209,20 +210,28 @@ func forwarded(t *testing.T, ns, pod string) string {
 // get requests url and expects the code; token, if not empty, is the bearer token.
 func get(t *testing.T, ctx context.Context, client *http.Client, url, token string, code int) string {
 	t.Helper()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	testutil.Must(t, err)
+	got, text, err := send(ctx, client, http.MethodGet, url, token)
+	if err != nil || got != code {
+		t.Errorf("%s: %d, not %d: %s (%v)", url, got, code, text, err)
+	}
+	return text
+}
+
+// send sends a request, with token as the bearer token if it is not empty, and returns the status
+// code and the text of the answer.
+func send(ctx context.Context, client *http.Client, method, url, token string) (code int, text string, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		t.Errorf("%s: %v", url, err)
-		return ""
+		return 0, "", err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != code {
-		t.Errorf("%s: %d, not %d: %s (%v)", url, response.StatusCode, code, body, err)
-	}
-	return string(body)
+	return response.StatusCode, string(body), err
 }

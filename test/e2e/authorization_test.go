@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -78,22 +77,11 @@ func codeOf(t *testing.T, client *http.Client, method, url, token string) int {
 // reply returns the status code and the text of the answer to a request.
 func reply(t *testing.T, client *http.Client, method, url, token string) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	testutil.Must(t, err)
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		t.Errorf("%s %s: %v", method, url, err)
-		return 0, ""
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	code, text, err := send(t.Context(), client, method, url, token)
 	if err != nil {
 		t.Errorf("%s %s: %v", method, url, err)
 	}
-	return response.StatusCode, string(text)
+	return code, text
 }
 
 // statusz returns the node's page of that name. The API server's own role has no right to it, as
@@ -101,12 +89,12 @@ func reply(t *testing.T, client *http.Client, method, url, token string) (int, s
 func statusz(t *testing.T, base string) (text string) {
 	t.Helper()
 	client, token := portClient(t, nil), caller(t, namespace(t), "statusz")
-	until(t, "/statusz", func(context.Context) error {
+	until(t, "/statusz", func(ctx context.Context) (err error) {
 		var code int
-		if code, text = reply(t, client, http.MethodGet, base+"/statusz", token); code != http.StatusOK {
-			return fmt.Errorf("code %d: %s", code, text)
+		if code, text, err = send(ctx, client, http.MethodGet, base+"/statusz", token); err == nil && code != http.StatusOK {
+			err = fmt.Errorf("code %d: %s", code, text)
 		}
-		return nil
+		return err
 	})
 	return text
 }
@@ -142,11 +130,12 @@ func TestNodePortAuthorization(t *testing.T) {
 	for _, subresource := range []string{"nothing", "healthz", "pods", "configz", "statusz", "metrics", "stats", "log", "checkpoint", "proxy"} {
 		callers[subresource] = caller(t, ns, subresource)
 	}
-	until(t, "the last caller's rights are known", func(context.Context) error {
-		if code := codeOf(t, plain, "GET", base+"/pods", callers["proxy"]); code != http.StatusOK {
-			return fmt.Errorf("code %d", code)
+	until(t, "the last caller's rights are known", func(ctx context.Context) error {
+		code, _, err := send(ctx, plain, http.MethodGet, base+"/pods", callers["proxy"])
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("code %d", code)
 		}
-		return nil
+		return err
 	})
 	for _, r := range nodeRequests {
 		url := base + strings.ReplaceAll(r.path, "NS", ns)
@@ -175,10 +164,11 @@ func TestNodePortAuthorization(t *testing.T) {
 		get(t, t.Context(), plain, base+path, callers["pods"], http.StatusForbidden)
 	}
 	until(t, "the log has what was printed", func(ctx context.Context) error {
-		if got := get(t, ctx, api, base+"/containerLogs/"+ns+"/secret/main", "", http.StatusOK); got != "told\n" {
-			return fmt.Errorf("it is %q", got)
+		code, got, err := send(ctx, api, http.MethodGet, base+"/containerLogs/"+ns+"/secret/main", "")
+		if err == nil && (code != http.StatusOK || got != "told\n") {
+			err = fmt.Errorf("it is %q with code %d", got, code)
 		}
-		return nil
+		return err
 	})
 	contains(t, "the pods", get(t, t.Context(), plain, base+"/pods", callers["pods"], http.StatusOK), `"secret"`)
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -48,11 +49,12 @@ func TestLogRotation(t *testing.T) {
 		}
 		followed <- out.Stdout
 	}()
-	until(t, "the log before any rotation has the line of standard error", func(context.Context) error {
-		if got := logs(t, ns, "talks"); !strings.Contains(got, "to-stderr\n") {
-			return fmt.Errorf("it is %.100q", got)
+	until(t, "the log before any rotation has the line of standard error", func(ctx context.Context) error {
+		got, err := readLogs(ctx, ns, "talks")
+		if err == nil && !strings.Contains(got, "to-stderr\n") {
+			err = fmt.Errorf("it is %.100q", got)
 		}
-		return nil
+		return err
 	})
 	dir := filepath.Join(lab.Host(host).Root, "var/log/pods", ns+"_talks_*/main")
 	files := func(pattern string, want int) {
@@ -70,11 +72,11 @@ func TestLogRotation(t *testing.T) {
 	files("0.log.*", 1)
 	files("0.log", 1)
 	var now string
-	until(t, "the log that is written to now", func(context.Context) error {
-		if now = logs(t, ns, "talks"); now == "" {
-			return fmt.Errorf("empty yet")
+	until(t, "the log that is written to now", func(ctx context.Context) (err error) {
+		if now, err = readLogs(ctx, ns, "talks"); err == nil && now == "" {
+			err = errors.New("empty yet")
 		}
-		return nil
+		return err
 	})
 	if strings.HasPrefix(now, "0 ") || strings.Count(now, "\n") > 5000 || strings.Contains(now, "to-stderr") {
 		t.Errorf("without following: %d lines from %.20q", strings.Count(now, "\n"), now)

@@ -166,11 +166,15 @@ spec:
 	}))
 	until(t, "the large volume shows the new, and the reader has seen the last twins", func(ctx context.Context) error {
 		out, err := lab.Kubectl(ctx, "exec", "-n", ns, "reads", "-c", "main", "--", "cat", "/many/key-500")
-		if err == nil && out.Stdout != "changed" {
+		if err != nil {
+			return err
+		}
+		if out.Stdout != "changed" {
 			return fmt.Errorf("%.20q", out.Stdout)
 		}
-		if saw := logs(t, ns, "reads", "-c", "watches"); !strings.Contains(saw, "saw 5\n") {
-			return fmt.Errorf("the reader says %q", saw)
+		saw, err := readLogs(ctx, ns, "reads", "-c", "watches")
+		if err == nil && !strings.Contains(saw, "saw 5\n") {
+			err = fmt.Errorf("the reader says %q", saw)
 		}
 		return err
 	})
