@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -100,6 +101,24 @@ func onlyRemote(t *testing.T) {
 	}
 }
 
+// withOwnLab are the tests with a lab of their own, the longest first. A seed chooses every second one.
+var withOwnLab = []string{"TestHostObjects", "TestHostAdd", "TestAnotherMachine", "TestPressure", "TestReplicas", "TestNodeLogsOfTwoNodes",
+	"TestConfigurationTakesEffect", "TestOneProcessManyHosts", "TestStrategiesWithoutWatch", "TestNodeAdmission"}
+
+// inHalf skips a test with its own lab that is not in the half that the seed chooses.
+func inHalf(t *testing.T) {
+	t.Helper()
+	i := slices.Index(withOwnLab, t.Name())
+	if i < 0 {
+		t.Fatal("add the test to withOwnLab")
+	}
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, seed)
+	if seed != "" && (int(h.Sum32()>>16)+i)%2 == 0 {
+		t.Skip("BOWLINE_TEST_SEED=" + seed + " chooses the other half of the tests with their own lab")
+	}
+}
+
 // labs bounds the concurrent labs of tests with their own lab: each has a control plane and takes
 // about 16 of the 128 inotify instances that Linux gives a user. BOWLINE_E2E_LABS=1 allows one.
 var labs = make(chan struct{}, map[string]int{"1": 1, "": 2}[os.Getenv("BOWLINE_E2E_LABS")])
@@ -107,6 +126,7 @@ var labs = make(chan struct{}, map[string]int{"1": 1, "": 2}[os.Getenv("BOWLINE_
 // ownLab starts a lab for this test alone. The lab ends with the test.
 func ownLab(t *testing.T, hosts int, flags ...string) *labtest.Lab {
 	t.Helper()
+	inHalf(t)
 	select {
 	case labs <- struct{}{}:
 	case <-t.Context().Done():
@@ -356,6 +376,15 @@ func inPod(t *testing.T, ns, pod, script string) string {
 func logs(t *testing.T, ns, pod string, flags ...string) string {
 	t.Helper()
 	return kubectl(t, append([]string{"logs", "-n", ns, pod}, flags...)...)
+}
+
+// readLogs is logs for a condition that is polled: a node may fail to answer once.
+func readLogs(ctx context.Context, ns, pod string, flags ...string) (string, error) {
+	out, err := lab.Kubectl(ctx, append([]string{"logs", "-n", ns, pod}, flags...)...)
+	if err == nil && out.Code != 0 {
+		err = fmt.Errorf("kubectl logs: exit code %d: %s", out.Code, out.Stderr)
+	}
+	return out.Stdout, err
 }
 
 // hostDir is a directory shared by the tests, the host and pods with hostPath.
