@@ -2,6 +2,7 @@ package hosttest
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -38,7 +39,7 @@ func OpenFiles(t *testing.T) (base string, check func(t *testing.T, got host.Sam
 		return f
 	}
 	// The names try to look like lines of ls.
-	inherited := int64(len(fdsOf(t, holding(t)))) // with the three of /dev/null
+	inherited := int64(len(fdsOf(t, holding(t)))) // with the three of its own
 	one := holding(t, socket(), open("x\nl 7 -> socket:[9]\nself/fd:\n"), open("x -> socket:[9]"), socket(), open("\n1/fd:\nl\nl\n"))
 	ended := exec.Command("true")
 	testutil.Must(t, ended.Run())
@@ -69,13 +70,22 @@ func fdsOf(t testing.TB, line string) []os.DirEntry {
 	return entries
 }
 
-// holding starts a process with these files, and with three of /dev/null; it returns the line of its PID.
+// holding starts a process with these files, and with three of its own; it returns the line of its PID.
+// The process has answered by then: before, the dynamic loader may still have a library open.
 func holding(t testing.TB, files ...*os.File) string {
 	t.Helper()
-	cmd := exec.Command("sleep", "3600")
+	cmd := exec.Command("cat")
 	cmd.ExtraFiles = files
+	in, err := cmd.StdinPipe()
+	testutil.Must(t, err)
+	out, err := cmd.StdoutPipe()
+	testutil.Must(t, err)
 	testutil.Must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	_, err = in.Write([]byte("x"))
+	testutil.Must(t, err)
+	_, err = io.ReadFull(out, make([]byte, 1))
+	testutil.Must(t, err)
 	return fmt.Sprintln(cmd.Process.Pid)
 }
 
