@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
@@ -456,5 +457,39 @@ func TestStopDuringStart(t *testing.T) {
 	w.until("once has ended", func() bool { return done(w.api.pod("once")) })
 	if p := w.api.pod("once"); p.Status.Phase != v1.PodSucceeded || w.rt.Calls("StartContainer") != 1 {
 		t.Errorf("%d starts, and the pod has %s: %v", w.rt.Calls("StartContainer"), p.Status.Phase, container(p, "app").State)
+	}
+}
+
+// A pod ends while its sidecar is being restarted: the start is cancelled, and leaves a container that
+// never ran. As with a kubelet, that is the one that the last status names, and the end of the sidecar
+// that ran stays readable.
+func TestSidecarStartIsCancelled(t *testing.T) {
+	w := up(t)
+	hold := make(chan struct{})
+	defer close(hold)
+	w.rt.Inject("CreateContainer", fake.Fault{HoldAnswer: hold, Match: func(r any) bool {
+		return r.(*runtimeapi.CreateContainerRequest).Config.Metadata.Attempt == 1
+	}})
+	w.createReady(with(newPod("once"), func(p *v1.Pod) {
+		side := newContainer("side")
+		side.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+		p.Spec.RestartPolicy, p.Spec.InitContainers = v1.RestartPolicyNever, []v1.Container{side}
+	}))
+	ran := w.instance("once", "side")
+	testutil.Must(t, w.rt.Exit(ran, 3))
+	w.until("the next sidecar is created", func() bool { return w.at(fake.OpCreate, "side", 1) >= 0 })
+	testutil.Must(t, w.rt.Exit(w.instance("once", "app"), 0))
+	w.until("the pod is done", func() bool { return done(w.api.pod("once")) })
+	p := w.api.pod("once")
+	side := container(p, "side")
+	is, was := side.State.Terminated, side.LastTerminationState.Terminated
+	if p.Status.Phase != v1.PodSucceeded || side.RestartCount != 1 || w.rt.Count(fake.OpStart, "side") != 1 {
+		t.Errorf("%s, %d restarts, %d starts", p.Status.Phase, side.RestartCount, w.rt.Count(fake.OpStart, "side"))
+	}
+	if is == nil || is.Reason != "ContainerStatusUnknown" || is.ContainerID != side.ContainerID || side.ContainerID == "containerd://"+ran {
+		t.Errorf("the sidecar that never ran: %+v of %s", side.State, side.ContainerID)
+	}
+	if was == nil || was.ExitCode != 3 || was.ContainerID != "containerd://"+ran {
+		t.Errorf("the sidecar that ran: %+v", side.LastTerminationState)
 	}
 }

@@ -175,10 +175,68 @@ func TestRules(t *testing.T) {
 			s.Sandbox, s.Container = true, ""
 			e.instances = append(e.instances, s)
 		}, "the sandbox of p"},
+		"a sandbox of a pod whose only start was cut off":           {startCutOff(4, v1.RestartPolicyNever), ""},
+		"a sandbox of a pod whose only start was cut off later":     {startCutOff(16, v1.RestartPolicyNever), "the sandbox of p"},
+		"a sandbox of a pod that starts again after it was cut off": {startCutOff(4, v1.RestartPolicyOnFailure), "the sandbox of p"},
+		"a sandbox of a pod that was created and not cut off":       {startCutOff(300, v1.RestartPolicyNever), "the sandbox of p"},
 	} {
 		e := struckTwice()
 		c.change(e)
 		bad := strings.Join(e.check(), "; ")
+		if c.want == "" && bad != "" || !strings.Contains(bad, c.want) {
+			t.Errorf("%s: got %q, want one with %q", name, bad, c.want)
+		}
+	}
+}
+
+// startCutOff makes a trace one of a pod whose container was created at second 3 and never started, and
+// whose sandbox ended at second 15. Our process was killed at second killed.
+func startCutOff(killed int, p v1.RestartPolicy) func(*trace) {
+	return func(e *trace) {
+		s := ran("s", 0, 1, 2, 15, 137)
+		s.Sandbox, s.Container = true, ""
+		*e = trace{instances: []labtest.Instance{s, ran("a", 0, 3, 0, 0, 0)}, kills: []time.Time{second(killed)},
+			lives: map[string]life{"u": {versions: []labtest.Version{version(3, unready, policy(p), func(p *v1.Pod) {
+				main0(p).ContainerID, main0(p).State = "", v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
+			})}}}}
+	}
+}
+
+// TestTruthOfACancelledStart: a pod was over while its sidecar was restarted.
+func TestTruthOfACancelledStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(e *trace, c *v1.ContainerStatus)
+		want   string
+	}{
+		"true":                     {func(*trace, *v1.ContainerStatus) {}, ""},
+		"main runs on":             {func(e *trace, _ *v1.ContainerStatus) { e.instances[0].Exited = time.Time{} }, "never started"},
+		"main ended much later":    {func(e *trace, _ *v1.ContainerStatus) { e.instances[0].Exited = second(60) }, "never started"},
+		"it waits":                 {func(_ *trace, c *v1.ContainerStatus) { c.State = v1.ContainerState{} }, "cancelled, and its status"},
+		"another's end":            {func(_ *trace, c *v1.ContainerStatus) { c.State.Terminated.ContainerID = "containerd://x" }, "cancelled, and its status"},
+		"an end that it never had": {func(_ *trace, c *v1.ContainerStatus) { c.State.Terminated.Reason = "Completed" }, "cancelled, and its status"},
+		"no end before":            {func(_ *trace, c *v1.ContainerStatus) { c.LastTerminationState.Terminated = nil }, "its end is not reported"},
+		"another restart count":    {func(_ *trace, c *v1.ContainerStatus) { c.RestartCount = 0 }, "0 restarts are reported"},
+		"the runtime gave it up as our process was killed": {func(e *trace, c *v1.ContainerStatus) {
+			e.kills = []time.Time{second(20)}
+			c.State.Terminated.ExitCode, c.State.Terminated.Reason = 128, "StartError"
+		}, ""},
+		"a regular container alike": {func(e *trace, _ *v1.ContainerStatus) {
+			e.instances[0].Started, e.instances[0].Exited = time.Time{}, time.Time{}
+		}, "main of p: it was never started"},
+	} {
+		x, y := ran("x", 0, 1, 2, 18, 3), ran("y", 1, 19, 0, 0, 0)
+		x.Container, y.Container = "side", "side"
+		e := &trace{instances: []labtest.Instance{ran("a", 0, 3, 4, 22, 0), x, y}}
+		p := version(30, policy(v1.RestartPolicyNever), func(p *v1.Pod) {
+			main0(p).State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "containerd://a", FinishedAt: metav1.NewTime(second(22))}}
+			p.Status.InitContainerStatuses = []v1.ContainerStatus{{
+				Name: "side", ContainerID: "containerd://y", RestartCount: 1,
+				State:                v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "containerd://y", ExitCode: 137, Reason: "ContainerStatusUnknown"}},
+				LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "containerd://x", ExitCode: 3, FinishedAt: metav1.NewTime(second(18))}},
+			}}
+		}).Pod
+		c.change(e, &p.Status.InitContainerStatuses[0])
+		bad := strings.Join(e.truth(p), "; ")
 		if c.want == "" && bad != "" || !strings.Contains(bad, c.want) {
 			t.Errorf("%s: got %q, want one with %q", name, bad, c.want)
 		}

@@ -39,6 +39,10 @@ type trace struct {
 // containerd.
 const lag = 3 * time.Second
 
+// creation is the longest time from containerd's event of a container's creation until the worker would
+// start the container, under load.
+const creation = 10 * time.Second
+
 // check returns the violations of the package comment's rules.
 func (t *trace) check() []string {
 	var bad []string
@@ -85,8 +89,14 @@ func (t *trace) check() []string {
 
 // cut reports whether its start was in flight when our process was killed, so that the runtime may
 // have given it up.
-func (t *trace) cut(i *labtest.Instance) bool {
+func (t *trace) cut(i *labtest.Instance) bool { return t.cutBy(i, time.Now()) }
+
+// cutBy is cut, but ignores kills after a time.
+func (t *trace) cutBy(i *labtest.Instance, by time.Time) bool {
 	for _, k := range t.kills {
+		if k.After(by) {
+			continue
+		}
 		if i.Created.After(k.Add(time.Second)) || k.Sub(i.Created) > 2*time.Minute {
 			continue
 		}
@@ -172,7 +182,7 @@ func (t *trace) unexplained(i *labtest.Instance) string {
 			return ""
 		}
 	}
-	return oracle.Describe(i) + " ended, and no one knows why"
+	return oracle.Describe(i) + " ended, and no one knows why: " + labtest.Describe(p)
 }
 
 const (
@@ -210,18 +220,28 @@ func (t *trace) last(uid, container string, by time.Time) *labtest.Instance {
 	return newest
 }
 
-// over reports whether by a time all regular containers of the pod had ended for good.
+// over reports whether by a time all regular containers of the pod had ended for good. A start that
+// the runtime gave up when our process was killed is such an end if the pod may not restart.
 func (t *trace) over(p *v1.Pod, by time.Time) bool {
 	if p.Spec.RestartPolicy == v1.RestartPolicyAlways {
 		return false
 	}
 	for _, c := range p.Spec.Containers {
 		i := t.last(string(p.UID), c.Name, by)
+		if i != nil && i.Started.IsZero() && t.cutBy(i, by) && p.Spec.RestartPolicy == v1.RestartPolicyNever {
+			continue
+		}
 		if i == nil || i.Exited.IsZero() || i.Exited.After(by) || p.Spec.RestartPolicy == v1.RestartPolicyOnFailure && i.Code != 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// cancelled reports whether the start of a sidecar was cancelled between its creation and its start,
+// because its pod was over, and not because our process was killed.
+func (t *trace) cancelled(p *v1.Pod, i *labtest.Instance) bool {
+	return i.Started.IsZero() && !t.cut(i) && kindOf(p, i) == sidecar && t.over(p, i.Created.Add(creation))
 }
 
 // next checks two instances of one container, the second the first's successor. sandboxes are the
@@ -373,8 +393,15 @@ func (t *trace) containerTruth(p *v1.Pod, c v1.ContainerStatus) []string {
 		} else if last != nil {
 			wrong("an end is reported of one that never ended: %+v", last)
 		}
+	case t.cancelled(p, i):
+		if now := c.State.Terminated; now == nil || !strings.HasSuffix(now.ContainerID, i.ID) || now.Reason != "ContainerStatusUnknown" {
+			wrong("its start was cancelled, and its status is %+v: %s", c.State, oracle.Describe(i))
+		}
+		if before != nil && !before.Started.IsZero() {
+			end(last, before)
+		}
 	case i.Exited.IsZero() && !t.cut(i):
-		wrong("it was never started: %s", oracle.Describe(i))
+		wrong("it was never started, and its status is %+v: %s", c.State, oracle.Describe(i))
 	case c.State.Terminated != nil:
 		end(c.State.Terminated, i)
 	default:
