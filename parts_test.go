@@ -4,7 +4,9 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -45,5 +47,29 @@ func TestParts(t *testing.T) {
 	}
 	if tests == 0 {
 		t.Error("no test was seen")
+	}
+}
+
+// TestNamedTestsExist: go test -run passes over a name that no test has. Here are the names that the
+// step crio of hack/test-machine.sh chooses from test/e2e.
+func TestNamedTestsExist(t *testing.T) {
+	script, err := os.ReadFile("hack/test-machine.sh")
+	testutil.Must(t, err)
+	chosen := regexp.MustCompile(`-test\.run '\^Test\(([A-Za-z|]+)\)\$'`).FindSubmatch(script)
+	if chosen == nil {
+		t.Fatal("no choice of tests was seen")
+	}
+	files, err := filepath.Glob("test/e2e/*_test.go")
+	testutil.Must(t, err)
+	var all []byte
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		testutil.Must(t, err)
+		all = append(all, text...)
+	}
+	for name := range strings.SplitSeq(string(chosen[1]), "|") {
+		if !strings.Contains(string(all), "\nfunc Test"+name+"(t *testing.T)") {
+			t.Errorf("test/e2e has no Test%s", name)
+		}
 	}
 }

@@ -124,13 +124,19 @@ complaints() {
   ' "$1" "$1"
 }
 
+# suite ARGUMENT...: runs the tests of test/e2e with these arguments. The first call links them.
+suite() {
+  flock "$work/e2e.lock" sh -c '[ -x "$1" ] || go test -c -vet=off -o "$1" ./test/e2e' sh "$work/e2e.test" || return 1
+  (cd test/e2e && "$work/e2e.test" -test.v "$@")
+}
+
 # e2e HOST PART NAME: runs the suite's tests that have the node for themselves (serial), or those that
 # run concurrently (parallel), in its own lab, as the step NAME. It shows the whole log of a failure, and
 # otherwise the slowest tests.
 e2e() {
   local host=$1 part=$2 log=$work/e2e-$1-$2.log status=0
   BOWLINE_E2E=1 BOWLINE_E2E_HOST=$host BOWLINE_E2E_PART=$part BOWLINE_BIN=$PWD/bin/bowline \
-    go test -v -count=1 -timeout 50m -parallel $at_once ./test/e2e/ >"$log" 2>&1 || status=1
+    suite -test.timeout 50m -test.parallel $at_once >"$log" 2>&1 || status=1
   if [ $status != 0 ]; then
     grep -v '^=== ' "$log"
     complaints "$log" >>"$failures"
@@ -157,8 +163,10 @@ crio() {
       "$work/critest" -test.v -test.timeout 5m -test.run TestEndpoints -test.skip 'TestEndpoints/crio/^(SandboxStopKills|ContainerRemoveRunning)$') >"$log" 2>&1 || { status=1; cat "$log"; }
   count crio "$log"
   "$cache/bin/bowline-lab" --dir "$lab" down && lab=
-  BOWLINE_TEST_SEED= BOWLINE_LAB_RUNTIME=crio BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline gotest crio -count=1 -timeout 10m -parallel 6 ./test/e2e/ \
-    -run 'TestNode|TestInit|TestExec|TestProbes|TestRestart|TestImages' || status=1
+  log=$work/crio-e2e.log
+  BOWLINE_TEST_SEED= BOWLINE_LAB_RUNTIME=crio BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline suite -test.timeout 10m -test.parallel 6 \
+    -test.run '^Test(NodeRegisters|NodeNotReadyWithoutRuntime|NodeCheckpoint|InitOrderAndSidecars|ExecAttachPortForward|ProbesThatSucceed|RestartPolicies|Images)$' >"$log" 2>&1 || { status=1; cat "$log"; }
+  count crio "$log"
   return $status
 }
 
@@ -193,32 +201,51 @@ helm() {
     gotest helm -count=1 -timeout 30m ./test/helm/
 }
 
-serial() {
-  step e2e/serial e2e local serial e2e/serial
-  step ssh/serial e2e ssh serial ssh/serial
+# next_step prints the first line of the queue and removes it. It fails if the queue is empty.
+next_step() {
+  (
+    flock 9
+    read -r first <"$work/queue" || exit 1
+    sed -i 1d "$work/queue"
+    echo "$first"
+  ) 9>"$work/queue.lock"
 }
-parallel() {
+
+# rest runs steps of the queue until it is empty.
+rest() {
+  local next
+  # shellcheck disable=SC2086
+  while next=$(next_step); do step $next; done
+}
+
+# Of the steps that run tests concurrently, one runs at a time.
+concurrent_lane() {
   step e2e/parallel e2e local parallel e2e/parallel
   step ssh/parallel e2e ssh parallel ssh/parallel
   step chaos chaos
+  rest
 }
-others() {
-  step critest critest
-  step vktest vktest
-  step crio crio
-  step release release
-  step links links
-  step docs docs
-  step helm helm
+remote_lane() {
+  step ssh/serial e2e ssh serial ssh/serial
+  rest
+}
+local_lane() {
+  step e2e/serial e2e local serial e2e/serial
+  rest
+}
+one_by_one_lane() {
+  step e2e/serial e2e local serial e2e/serial
+  remote_lane
 }
 
-one_by_one() { serial; others; }
+# What a lane runs after its own steps, the longest first.
+printf '%s\n' 'crio crio' 'docs docs' 'vktest vktest' 'links links' 'release release' 'helm helm' 'critest critest' >"$work/queue"
 
 step lab hack/test-lab.sh
 if [ "$slow" ]; then
-  in_parallel one_by_one parallel
+  in_parallel one_by_one_lane concurrent_lane
 else
-  in_parallel serial parallel others
+  in_parallel remote_lane local_lane concurrent_lane
 fi
 if [ $failed != 0 ]; then
   printf '\n%s\nFAIL\n' "$(cat "$failures")"

@@ -4,8 +4,9 @@
 #
 #   hack/test.sh [--full] [unit|race|machine]...     all three by default
 #
-# Without --full, a seed chooses which tests of the suite run locally and which over SSH, and a part of
-# the kill matrix and of the tests of host/ssh. BOWLINE_TEST_SEED repeats the choice.
+# Without --full, a seed chooses which tests of the suite run locally and which over SSH, which half of
+# the tests with their own lab runs, which half of the packages runs under the race detector, and a part
+# of the kill matrix and of the tests of host/ssh. BOWLINE_TEST_SEED repeats the choice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack=$PWD/hack
@@ -30,21 +31,41 @@ part() {
 # enumerations are long; those below test/ run other processes.
 alone='^github.com/bowline-k8s/bowline(/charts|/config|/pod)?$|/syncloop/(plan|status|volume/render|gc/gcpolicy)$|/cri/(spec|critest.*)$|/hosts/shard$|/bowline/test/'
 
+# slow_first ARGUMENT...: lists packages as go list does, but first those whose tests take minutes. These
+# tests mostly wait, so go test runs one package more at a time than the machine has CPUs.
+slow_first() {
+  local all slow
+  all=$(go list "$@") || return 1
+  for slow in host/ssh syncloop ownership; do grep "/$slow\$" <<<"$all"; done
+  grep -vE '/(host/ssh|syncloop|ownership)$' <<<"$all"
+}
+at_once=$(($(nproc) + 1))
+
+# packages PART...: lists the packages with goroutines. If both unit and race run, a seed lists only
+# those for the race detector: every second one.
+packages() {
+  local all half=
+  all=$(slow_first ./... | grep -vE "$alone") || return 1
+  [[ " $* " != *" unit "* || " $* " != *" race "* ]] || half=${BOWLINE_TEST_SEED:-}
+  awk -v half="$half" 'half == "" || (NR + half) % 2' <<<"$all"
+}
+
 unit() {
   step "unit: tests that need only Go"
-  local module packages=./...
+  local module list
   for module in hack/image lab provider/vktest/http; do (cd "$module" && gotest unit ./...) || return 1; done
-  # The same tests under the race detector follow.
-  [[ " $* " != *" race "* ]] || packages=$(go list ./... | grep -E "$alone") || return 1
+  list=$(slow_first ./...) || return 1
+  # The part race runs the other packages.
+  [[ " $* " != *" race "* ]] || list=$(grep -vxFf <(packages "$@") <<<"$list") || return 1
   # shellcheck disable=SC2086
-  gotest unit $packages
+  gotest unit -p "$at_once" $list
 }
 
 race() {
   step "race: packages with goroutines, under the race detector"
-  [ -z "${BOWLINE_TEST_SEED:-}" ] || echo "BOWLINE_TEST_SEED=$BOWLINE_TEST_SEED chooses one of three suites of host/ssh; make test-full runs all of them."
-  local packages
-  packages=$(go list ./... | grep -vE "$alone") || return 1
+  [ -z "${BOWLINE_TEST_SEED:-}" ] || echo "BOWLINE_TEST_SEED=$BOWLINE_TEST_SEED chooses the packages, and one of the four suites of host/ssh; make race runs all packages, make test-full also all suites."
+  local list
+  list=$(packages "$@") || return 1
   # The detector is written in C; gcc links its programs.
   if ! command -v gcc >/dev/null; then
     step "race: gcc is missing"
@@ -56,7 +77,7 @@ race() {
   fi
   # host/ssh runs real sshds, and may take longer than go test's ten minutes.
   # shellcheck disable=SC2086
-  CGO_ENABLED=1 gotest race -race -timeout 45m $packages
+  CGO_ENABLED=1 gotest race -race -timeout 45m -p "$at_once" $list
 }
 
 build() {
