@@ -79,7 +79,7 @@ func New(c Config) (*Node, error) {
 	}
 	n.controller, err = vknode.NewPodController(vknode.PodControllerConfig{
 		PodClient:                 &gate{PodsGetter: c.Client.CoreV1(), source: c.Source, loop: c.Loop, lister: c.Pods.lister},
-		PodInformer:               c.Pods,
+		PodInformer:               outlines{c.Pods},
 		EventRecorder:             quietRecorder{c.Recorder},
 		Provider:                  &hooks{source: c.Source, held: c.Held, lister: c.Pods.lister},
 		ConfigMapInformer:         noConfigMaps{},
