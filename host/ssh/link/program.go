@@ -39,14 +39,14 @@ func (l *Link) session(ctx context.Context, n *keeper, label, kind, name string)
 	}
 	return call(ctx, n, label, "session", object, func(ctx context.Context, c *connection) (Session, error) {
 		delay := wait.Backoff{Duration: minSessionDelay, Factor: 2, Steps: 10, Cap: maxSessionDelay}
-		var full error
+		var refused error
 		for {
 			s, err := waitFor(ctx, c.budget, func() (Session, error) { return c.start(kind, name) }, drop[Session])
 			switch {
 			case c.full(err):
-				full = err
-			case err != nil && full != nil && ctx.Err() != nil:
-				return nil, full
+				refused = err
+			case err != nil && refused != nil && ctx.Err() != nil:
+				return nil, refused
 			default:
 				return s, err
 			}
@@ -55,7 +55,7 @@ func (l *Link) session(ctx context.Context, n *keeper, label, kind, name string)
 			case <-t.C:
 				continue
 			case <-ctx.Done():
-				err = full
+				err = refused
 			case <-c.ended:
 				err = errCut
 			}
