@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -231,7 +230,7 @@ func (m *Manager) resizeOne(e *podState, now time.Time) (less bool) {
 
 // infeasible reports whether this node never resizes the pod so, and sets the condition that says why.
 func (m *Manager) infeasible(e *podState, now time.Time) bool {
-	if !m.cfg.FixedPodResources || equality.Semantic.DeepEqual(e.wanted.Spec.Resources, e.shown.Spec.Resources) {
+	if !m.cfg.FixedPodResources || pod.Equal(e.wanted.Spec.Resources, e.shown.Spec.Resources) {
 		return false
 	}
 	if before := e.pending; before == nil || before.Reason != v1.PodReasonInfeasible || before.ObservedGeneration != e.wanted.Generation {

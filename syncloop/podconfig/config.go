@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/notify"
@@ -277,13 +276,13 @@ func compare(old, p *v1.Pod) (Op, bool) {
 		return Add, true
 	case !sameDeletion(old, p):
 		return Delete, true
-	case !apiequality.Semantic.DeepEqual(old.Spec, p.Spec),
-		!apiequality.Semantic.DeepEqual(old.Labels, p.Labels),
-		!apiequality.Semantic.DeepEqual(old.Annotations, p.Annotations),
+	case !pod.Equal(old.Spec, p.Spec),
+		!pod.Equal(old.Labels, p.Labels),
+		!pod.Equal(old.Annotations, p.Annotations),
 		old.Generation != p.Generation:
 		return Update, true
 	case old.ResourceVersion != p.ResourceVersion,
-		!apiequality.Semantic.DeepEqual(old.Status, p.Status):
+		!pod.Equal(old.Status, p.Status):
 		// Two versions with equal statuses can hide one in between: a status that we wrote, that
 		// another writer undid, and that the status writer believes is still there.
 		return Reconcile, true
@@ -293,5 +292,5 @@ func compare(old, p *v1.Pod) (Op, bool) {
 
 func sameDeletion(a, b *v1.Pod) bool {
 	return a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
-		apiequality.Semantic.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds)
+		pod.Equal(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds)
 }

@@ -4,7 +4,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // minor reports whether the wanted status changes only parts that nothing acts on while the pod
@@ -14,8 +15,8 @@ func (w *Writer) minor(e *entry) bool {
 	if e.wanted == nil || e.object.rv == "" || e.final != nil {
 		return false
 	}
-	api, merged := e.object.status, w.cfg.Merge(e.object.status, *e.wanted)
-	return !equality.Semantic.DeepEqual(merged, api) && equality.Semantic.DeepEqual(significant(merged), significant(api))
+	m := w.merged(e)
+	return m.changes && pod.Equal(significant(m.status), significant(e.object.status))
 }
 
 // significant returns a status without its minor parts.

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -245,17 +247,20 @@ func (w *Writer) gone(e *entry, uid types.UID) {
 	}
 }
 
+// podSchema has the keys by which the lists of a pod are merged.
+var podSchema = strategicpatch.PatchMetaFromStruct{T: reflect.TypeFor[v1.Pod]()}
+
 // statusPatch is the strategic merge patch from one status to another, with the UID as
 // precondition, or nil if they are equal.
 func statusPatch(uid types.UID, from, to v1.PodStatus) ([]byte, error) {
-	old, err1 := json.Marshal(v1.Pod{Status: from})
-	next, err2 := json.Marshal(v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}, Status: to})
+	old, err1 := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1.Pod{Status: from})
+	next, err2 := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}, Status: to})
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	patch, err := strategicpatch.CreateTwoWayMergePatch(old, next, v1.Pod{})
-	if err != nil || string(patch) == fmt.Sprintf(`{"metadata":{"uid":%q}}`, uid) {
+	patch, err := strategicpatch.CreateTwoWayMergeMapPatchUsingLookupPatchMeta(old, next, podSchema)
+	if err != nil || patch["status"] == nil {
 		return nil, err
 	}
-	return patch, nil
+	return json.Marshal(patch)
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -114,6 +113,7 @@ type entry struct {
 	version uint64        // of wanted; incremented by each Set that changes it
 	changed time.Time     // since when the API server lacks a change of wanted; zero: it has them all
 	object  *object
+	merging merging // the last one
 
 	notified  bool   // Changed was called for the current acceptance
 	final     func() // set by Final, until it was called
@@ -133,6 +133,16 @@ type object struct {
 	// noop is a resourceVersion and a patch of it that the API server accepted and that changed
 	// nothing (a field that it drops). It is not sent again.
 	noop string
+}
+
+// merging is the result of merging a version of the wanted status into one of an object's. Most calls of
+// Set and Reconcile change neither.
+type merging struct {
+	object  *object
+	rv      string
+	version uint64
+	changes bool         // the result differs from the object's status
+	status  v1.PodStatus // the result, if it differs
 }
 
 // New makes a Writer. Run does the writing.
@@ -165,15 +175,16 @@ func (w *Writer) Run(ctx context.Context) error {
 }
 
 // Set makes st the wanted status of p. p is the pod as it was last read, with the Status and
-// ResourceVersion that the API server had then.
+// ResourceVersion that the API server had then. The caller must not modify either later.
 func (w *Writer) Set(p *v1.Pod, st v1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.entry(refOf(p))
 	e.forgotten = false
 	e.object.learn(p)
-	if e.wanted == nil || !equality.Semantic.DeepEqual(*e.wanted, st) {
-		e.wanted = st.DeepCopy()
+	if e.wanted == nil || !pod.Equal(*e.wanted, st) {
+		wanted := st
+		e.wanted = &wanted
 		e.version++
 		if e.changed.IsZero() {
 			e.changed = time.Now()
@@ -312,7 +323,7 @@ func (o *object) learn(p *v1.Pod) {
 	if order, err := resourceversion.CompareResourceVersion(p.ResourceVersion, o.rv); err == nil && order <= 0 {
 		return
 	}
-	o.status, o.rv = *p.Status.DeepCopy(), p.ResourceVersion
+	o.status, o.rv = p.Status, p.ResourceVersion
 }
 
 const (
@@ -328,7 +339,20 @@ const (
 
 // differs reports whether merging the wanted status changes the API's.
 func (w *Writer) differs(e *entry) bool {
-	return e.wanted != nil && e.object.rv != "" && !equality.Semantic.DeepEqual(w.cfg.Merge(e.object.status, *e.wanted), e.object.status)
+	return e.wanted != nil && e.object.rv != "" && w.merged(e).changes
+}
+
+// merged merges the wanted status of an entry into its object's. Both must be known.
+func (w *Writer) merged(e *entry) *merging {
+	m := &e.merging
+	if m.object == e.object && m.rv == e.object.rv && m.version == e.version {
+		return m
+	}
+	*m = merging{object: e.object, rv: e.object.rv, version: e.version}
+	if st := w.cfg.Merge(e.object.status, *e.wanted); !pod.Equal(st, e.object.status) {
+		m.changes, m.status = true, st
+	}
+	return m
 }
 
 // enter is the only place where the state changes. wait is how long the entry stays in it if nothing
