@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -281,10 +282,11 @@ func (h *Host) ListMounts(ctx context.Context, dir string) ([]host.Mount, error)
 		if err := machine.Absolute("list mounts of", dir); err != nil {
 			return nil, err
 		}
-		entries, err := readMountInfo()
+		real := resolve(dir)
+		entries, err := readMountsOf(strings.TrimPrefix(path.Base(real), "/"))
 		if err != nil {
 			return nil, err
 		}
-		return machine.MountsBelow(dir, resolve(dir), entries), nil
+		return machine.MountsBelow(dir, real, entries), nil
 	})
 }

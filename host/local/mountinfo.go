@@ -21,7 +21,10 @@ type mountReader struct {
 }
 
 // readMountInfo holds little more than the mounts in memory, however long a pod makes the lines.
-func readMountInfo() ([]*mountinfo.Info, error) {
+func readMountInfo() ([]*mountinfo.Info, error) { return readMountsOf("") }
+
+// readMountsOf reads at least the mounts that have this name in their path or type.
+func readMountsOf(name string) ([]*mountinfo.Info, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -34,7 +37,7 @@ func readMountInfo() ([]*mountinfo.Info, error) {
 	if _, err := io.CopyBuffer(&r.lines, struct{ io.Reader }{f}, r.piece); err != nil {
 		return nil, err
 	}
-	return r.lines.Parse()
+	return r.lines.Parse(name)
 }
 
 // resolve follows the links in the part of path that exists, as the kernel did at the mount:

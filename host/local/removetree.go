@@ -38,7 +38,7 @@ func (h *Host) RemoveTree(ctx context.Context, path string) error {
 		if !st.IsDir() {
 			return gone(os.Remove(path))
 		}
-		mounts, err := readMountInfo()
+		mounts, err := readMountsOf(base)
 		if err != nil {
 			return err
 		}

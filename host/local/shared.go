@@ -47,7 +47,7 @@ func topAt(target string) (s share, err error) {
 
 // sharedAt reports whether a network file system is among the mounts that are stacked at target.
 func sharedAt(target string) (bool, error) {
-	entries, err := readMountInfo()
+	entries, err := readMountsOf(machine.SharedType)
 	if err != nil {
 		return false, err
 	}

@@ -1,6 +1,9 @@
 package machine
 
 import (
+	"path"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,13 +101,55 @@ func TestLongFields(t *testing.T) {
 			if most := 3 * maxField; len(l.kept) > most+1<<10 {
 				t.Errorf("in pieces of %d: %d bytes are kept of %d, want at most %d", size, len(l.kept), len(info), most)
 			}
-			got, err := l.Parse()
+			got, err := l.Parse("")
 			testutil.Must(t, err)
 			if len(got) != 3 || got[0].Mountpoint != "/pods/a" || !Propagates(got[0]) || !strings.HasPrefix(got[0].Root, "/ d/ d") ||
 				!strings.HasPrefix(got[1].Mountpoint, "/pods/b/ d") || !Detachable(got[1]) || got[2].Mountpoint != "/pods/c" {
 				t.Errorf("in pieces of %d: %.300v", size, got)
 			}
 		}
+	}
+}
+
+// TestParseOfAName: to parse only the lines with the name of a directory loses no mount below it, and to
+// parse those with SharedType loses no shared one.
+func TestParseOfAName(t *testing.T) {
+	const info = `36 35 0:9 / /pods/a rw shared:1 - ext4 /dev/root rw
+37 36 0:5 / /pods/a/volumes/v rw - tmpfs tmpfs rw
+38 36 0:6 /x /pods/b rw - nfs4 server:/x rw
+39 36 0:6 /x /pods/c rw - nfs server:/x rw
+40 36 0:7 / /pods/with\040space/v rw - tmpfs tmpfs rw
+41 36 0:8 / /pods/with\134backslash/v rw - tmpfs tmpfs rw
+42 36 0:8 / /pods/tab\011/v\043 rw - tmpfs tmpfs rw
+`
+	parse := func(name string) []*mountinfo.Info {
+		var l MountLines
+		_, _ = l.Write([]byte(info))
+		entries, err := l.Parse(name)
+		testutil.Must(t, err)
+		return entries
+	}
+	all := parse("")
+	if len(all) != 7 || all[4].Mountpoint != "/pods/with space/v" {
+		t.Fatalf("%v", all)
+	}
+	for _, e := range all {
+		for dir := e.Mountpoint; ; dir = path.Dir(dir) {
+			some := parse(strings.TrimPrefix(path.Base(dir), "/"))
+			if got, want := MountsBelow(dir, dir, some), MountsBelow(dir, dir, all); !reflect.DeepEqual(got, want) {
+				t.Errorf("below %s: %v, want %v", dir, got, want)
+			}
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	shared := func(e *mountinfo.Info) bool { return !Shared(e.FSType) }
+	if got := slices.DeleteFunc(parse(SharedType), shared); len(got) != 2 {
+		t.Errorf("%d shared mounts, want 2", len(got))
+	}
+	if n := len(parse("a")); n == len(all) {
+		t.Error("all lines are parsed")
 	}
 }
 

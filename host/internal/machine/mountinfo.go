@@ -20,7 +20,7 @@ func ParseMountInfo(data []byte) ([]*mountinfo.Info, error) {
 		if len(line) >= bufio.MaxScanTokenSize { // too long for the parser's scanner
 			var l MountLines
 			_, _ = l.Write(data)
-			return l.Parse()
+			return l.Parse("")
 		}
 	}
 	return mountinfo.GetMountsFromReader(bytes.NewReader(data), nil)
@@ -75,10 +75,22 @@ func (l *MountLines) end() {
 	l.cut = false
 }
 
-// Parse returns the mounts of what was written, as ParseMountInfo does.
-func (l *MountLines) Parse() ([]*mountinfo.Info, error) {
+// Parse returns the mounts of what was written, as ParseMountInfo does: all of them if name is empty,
+// and otherwise at least those with this name in their path or type. To parse a line costs far more than
+// to search it.
+func (l *MountLines) Parse(name string) ([]*mountinfo.Info, error) {
 	l.end()
-	return mountinfo.GetMountsFromReader(bytes.NewReader(l.kept), nil)
+	if name == "" || strings.ContainsAny(name, " \t\n\\#") { // mountinfo shows these as escapes
+		return mountinfo.GetMountsFromReader(bytes.NewReader(l.kept), nil)
+	}
+	with := l.kept[:0]
+	for line := range bytes.Lines(l.kept) {
+		if bytes.Contains(line, []byte(name)) {
+			with = append(with, line...)
+		}
+	}
+	l.kept = with
+	return mountinfo.GetMountsFromReader(bytes.NewReader(with), nil)
 }
 
 // Reset makes l empty. It keeps the memory for the next lines, unless that is unusually much.

@@ -10,7 +10,10 @@ import (
 
 // Shared reports whether a file system of this type comes from a file server: access to it
 // blocks while that server does not answer. Of these types, pods use NFS.
-func Shared(fsType string) bool { return fsType == "nfs" || fsType == "nfs4" }
+func Shared(fsType string) bool { return fsType == SharedType || fsType == "nfs4" }
+
+// SharedType is in the name of each type that is Shared.
+const SharedType = "nfs"
 
 // SameType reports whether mountinfo shows this type for a file system mounted as wanted.
 func SameType(shown, wanted string) bool {
