@@ -17,7 +17,7 @@ import (
 )
 
 // gcPercent trades CPU, of which this process uses little, for memory, which the host's pods need.
-const gcPercent = 40
+const gcPercent = 50
 
 // Shrink sets how the runtime collects garbage: often, and within the memory limit. A GOGC that is set is
 // respected. Unless profiled is true, the runtime stops taking samples for the heap profile: their table
@@ -32,16 +32,44 @@ func Shrink(profiled bool) {
 	keepWithin(os.DirFS("/"))
 }
 
-// releaseEvery is the interval at which Run releases pages. A release and the page faults after it take
-// about 3 ms.
-const releaseEvery = 30 * time.Second
+const (
+	// checkEvery is the interval at which Run reads how much of the program file is resident, in some
+	// microseconds.
+	checkEvery = 5 * time.Second
+	// releaseAbove is the number of resident bytes of files above which Run releases the program's. An
+	// idle node needs half of it. A release and the page faults after it take about 3 ms.
+	releaseAbove = 20 << 20
+)
 
-// Run keeps the process small until ctx ends. At once and then at an interval, it releases the pages of
-// the program file that nothing has to keep resident: those that only startup has used, 20 MiB, and
-// later those of a wave of new or deleted pods, 3 MiB.
+// Run keeps the process small until ctx ends. At once, and later whenever too much is resident, it
+// releases the pages of the program file: those that only startup has used, 20 MiB, and those that a wave
+// of new or deleted pods uses, as much again.
 func Run(ctx context.Context) error {
-	wait.UntilWithContext(ctx, func(context.Context) { releaseProgram() }, releaseEvery)
+	releaseProgram()
+	run(ctx, releaseAbove)
 	return nil
+}
+
+func run(ctx context.Context, above int64) {
+	wait.UntilWithContext(ctx, func(context.Context) {
+		if data, err := os.ReadFile("/proc/self/statm"); err == nil && residentFiles(string(data)) > above {
+			releaseProgram()
+		}
+	}, checkEvery)
+}
+
+// residentFiles returns the resident bytes of files from the content of /proc/PID/statm: the third
+// number, in pages. It returns 0 if the content has another form.
+func residentFiles(statm string) int64 {
+	fields := strings.Fields(statm)
+	if len(fields) < 3 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(fields[2], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
 }
 
 // releaseProgram drops the resident pages of the program file. Every API group registers its types before

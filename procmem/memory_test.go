@@ -34,31 +34,55 @@ func TestReadOnlyMapping(t *testing.T) {
 	}
 }
 
-// TestRun: the pages of the program leave memory at the start and at each interval, and it still runs.
+// TestRun: the pages of the program leave memory at the start, and the process still runs.
 func TestRun(t *testing.T) {
+	populate(t)
+	before := residentFile(t)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := Run(ctx); err != nil {
+		t.Errorf("Run returned %v when its context ended", err)
+	}
+	if after := residentFile(t); after >= before {
+		t.Errorf("%d KiB of files are resident after the start, %d KiB before", after, before)
+	}
+}
+
+// TestRelease: the pages leave memory at each interval in which more are resident than the limit.
+func TestRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(t.Context())
-		before := residentFile(t)
-		ended := make(chan error, 1)
-		go func() { ended <- Run(ctx) }()
-		synctest.Wait()
-		if after := residentFile(t); after >= before {
-			t.Errorf("%d KiB of files are resident after the start, %d KiB before", after, before)
-		}
-		for range 2 {
-			populate(t)
-			used := residentFile(t)
-			time.Sleep(releaseEvery)
-			synctest.Wait()
-			if after := residentFile(t); after >= used {
-				t.Errorf("%d KiB of files are resident after an interval, %d KiB before", after, used)
+		populate(t)
+		full := residentFile(t)
+		for limit, released := range map[int64]bool{int64(full) << 9: true, int64(full) << 11: false} {
+			ctx, stop := context.WithCancel(t.Context())
+			go run(ctx, limit)
+			for range 2 {
+				populate(t)
+				used := residentFile(t)
+				time.Sleep(checkEvery)
+				synctest.Wait()
+				if after := residentFile(t); (after < used) != released {
+					t.Errorf("%d KiB of files are resident after an interval, %d KiB before; the limit is %d KiB", after, used, limit>>10)
+				}
 			}
-		}
-		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("Run returned %v when its context ended", err)
+			stop()
+			synctest.Wait()
 		}
 	})
+}
+
+func TestResidentFiles(t *testing.T) {
+	page := int64(os.Getpagesize())
+	for statm, want := range map[string]int64{
+		"30946 14523 9210 6200 0 12000 0\n": 9210 * page,
+		"30946 14523":                       0,
+		"30946 14523 x 6200 0 12000 0\n":    0,
+		"":                                  0,
+	} {
+		if got := residentFiles(statm); got != want {
+			t.Errorf("%q: %d, want %d", statm, got, want)
+		}
+	}
 }
 
 // populate makes the whole program resident.
