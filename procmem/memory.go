@@ -46,14 +46,15 @@ const (
 // of new or deleted pods uses, as much again.
 func Run(ctx context.Context) error {
 	releaseProgram()
-	run(ctx, releaseAbove)
+	releaseAt(ctx, releaseAbove, releaseProgram)
 	return nil
 }
 
-func run(ctx context.Context, above int64) {
+// releaseAt calls release at each interval at which more bytes of files are resident than above.
+func releaseAt(ctx context.Context, above int64, release func()) {
 	wait.UntilWithContext(ctx, func(context.Context) {
 		if data, err := os.ReadFile("/proc/self/statm"); err == nil && residentFiles(string(data)) > above {
-			releaseProgram()
+			release()
 		}
 	}, checkEvery)
 }
