@@ -29,7 +29,9 @@ type Host struct {
 
 	// Spec is the machine and the node that it becomes.
 	Spec HostSpec `json:"spec"`
-	// Status is what Bowline reports of both.
+	// Status is what Bowline reports of both. The default keeps "helm --wait" from taking a Host that no
+	// Bowline has read yet for a ready one.
+	// +kubebuilder:default={conditions: {{type: "Ready", status: "Unknown", reason: "Pending", message: "Waiting for Bowline to read the Host", lastTransitionTime: "1970-01-01T00:00:00Z"}}}
 	// +optional
 	Status HostStatus `json:"status,omitempty"`
 }

@@ -47,6 +47,7 @@ func TestChart(t *testing.T) {
 	}
 
 	c.install()
+	c.wereAwaited(machines...)
 	c.areReady(machines...)
 	step("installed, and the remote nodes are Ready")
 	for _, m := range machines {
@@ -83,6 +84,7 @@ func TestChart(t *testing.T) {
 	c.byHand()
 	step("made by kubectl and by host add, each with its rights, and deleted")
 	c.run(c.helm, "rollback", "bowline", "1", "-n", namespace, "--wait", "--timeout", patience)
+	c.wereAwaited(machines...)
 	c.areReady(machines...)
 	step("rolled back, and Ready again")
 	c.workloadRuns()

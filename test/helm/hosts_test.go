@@ -42,6 +42,16 @@ func (c *cluster) areReady(all ...machine) {
 	}
 }
 
+// wereAwaited checks that helm --wait has waited for the Hosts as well.
+func (c *cluster) wereAwaited(all ...machine) {
+	c.t.Helper()
+	for _, m := range all {
+		if is := c.kubectl("get", "host", m.name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); is != "True" {
+			c.t.Errorf("helm --wait has ended, and the condition Ready of the Host %s is %q", m.name, is)
+		}
+	}
+}
+
 // replicaEnds deletes the chart's pod that manages a machine: the other replica takes the machine
 // over, and nothing that runs there is restarted.
 func (c *cluster) replicaEnds(m machine) {
