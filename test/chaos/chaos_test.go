@@ -364,7 +364,9 @@ func (a *arena) sampleBrief(cases []testCase) []testCase {
 
 // byClock reports whether the case strikes a call that a timer of minutes makes, rather than a
 // pod's life. A new process makes that call too, so the adoption matrix covers it.
-func byClock(c testCase) bool { return strings.HasPrefix(c.fault.site, "syncloop/qos.") }
+func byClock(c testCase) bool {
+	return strings.HasPrefix(c.fault.site, "syncloop/qos.") || strings.HasPrefix(c.fault.site, "syncloop/imagegc.")
+}
 
 // testLife is the kill matrix of a pod's whole life.
 func (a *arena) testLife(t *testing.T) {
