@@ -110,8 +110,8 @@ func (l *Loop) send(ctx context.Context, ref pod.Ref, static bool, merge func(*m
 	l.launch(ctx, w)
 }
 
-// idle reports whether a pod without a worker needs none for this mail: the pod has ended, and no one
-// ends or deletes it.
+// idle reports whether a pod without a worker needs none for this mail: the pod has ended, and the mail
+// neither ends nor deletes it.
 func (m *mail) idle() bool {
 	return m.pod == nil || m.terminate == nil && !m.absent && pod.Terminal(m.pod.Status.Phase) && m.pod.DeletionTimestamp == nil
 }
