@@ -5,6 +5,7 @@ package procmem
 import (
 	"bufio"
 	"context"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -75,40 +76,60 @@ func residentFiles(statm string) int64 {
 
 // releaseProgram drops the resident pages of the program file. Every API group registers its types before
 // main, and the kernel maps 64 KiB around each page that is touched. Pages that are used again come back
-// from the page cache. It drops only mappings that are not writable, so nothing can be lost. An error only
-// means that the memory stays resident.
+// from the page cache. An error only means that the memory stays resident.
 func releaseProgram() {
-	self, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		return
-	}
-	maps, err := os.Open("/proc/self/maps")
-	if err != nil {
-		return
-	}
-	defer maps.Close()
-	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		if from, length, ok := readOnlyMapping(lines.Text(), self); ok {
-			_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, length, unix.MADV_DONTNEED)
-		}
+	if self, err := os.Readlink("/proc/self/exe"); err == nil {
+		releaseFile(self)
 	}
 }
 
-// readOnlyMapping parses a line of /proc/PID/maps: "from-to perms offset dev inode path". ok is
-// false if the mapping is writable or not of file.
-func readOnlyMapping(line, file string) (from, length uintptr, ok bool) {
+// releaseFile drops the resident pages of a file that this process has mapped.
+func releaseFile(file string) {
+	smaps, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		return
+	}
+	defer smaps.Close()
+	for _, m := range unchanged(smaps, file) {
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, m.from, m.length, unix.MADV_DONTNEED)
+	}
+}
+
+type mapping struct{ from, length uintptr }
+
+// unchanged returns the mappings of file whose pages are all in the file, from the content of
+// /proc/PID/smaps. They are not writable, and have never been: a program that cgo links has a mapping
+// which the dynamic linker fills with addresses and then makes read-only.
+func unchanged(smaps io.Reader, file string) (found []mapping) {
+	var m mapping
+	ours := false
+	for lines := bufio.NewScanner(smaps); lines.Scan(); {
+		key, value, _ := strings.Cut(lines.Text(), ":")
+		switch {
+		case strings.Contains(key, " "):
+			m, ours = readOnlyMapping(lines.Text(), file)
+		case ours && key == "Anonymous" && strings.TrimSpace(value) == "0 kB":
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// readOnlyMapping parses the first line of a mapping: "from-to perms offset dev inode path". ok is false
+// if the mapping is writable or not of file.
+func readOnlyMapping(line, file string) (m mapping, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 6 || strings.Join(fields[5:], " ") != file || strings.Contains(fields[1], "w") {
-		return 0, 0, false
+		return m, false
 	}
 	low, high, _ := strings.Cut(fields[0], "-")
-	a, err := strconv.ParseUint(low, 16, 64)
+	from, err := strconv.ParseUint(low, 16, 64)
 	if err != nil {
-		return 0, 0, false
+		return m, false
 	}
-	b, err := strconv.ParseUint(high, 16, 64)
-	if err != nil || b <= a {
-		return 0, 0, false
+	to, err := strconv.ParseUint(high, 16, 64)
+	if err != nil || to <= from {
+		return m, false
 	}
-	return uintptr(a), uintptr(b - a), true
+	return mapping{uintptr(from), uintptr(to - from)}, true
 }

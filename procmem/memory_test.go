@@ -1,12 +1,15 @@
 package procmem
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -28,9 +31,39 @@ func TestReadOnlyMapping(t *testing.T) {
 		"x-y r--p 01bc2000 fe:01 1234 /opt/my programs/bowline":               0,
 		"": 0,
 	} {
-		if _, length, ok := readOnlyMapping(line, file); length != want || ok != (want > 0) {
-			t.Errorf("%q: length %#x, ok %t; want %#x", line, length, ok, want)
+		if m, ok := readOnlyMapping(line, file); m.length != want || ok != (want > 0) {
+			t.Errorf("%q: length %#x, ok %t; want %#x", line, m.length, ok, want)
 		}
+	}
+}
+
+func TestUnchanged(t *testing.T) {
+	const file = "/opt/my programs/bowline"
+	part := func(from, perms, path, anonymous string) string {
+		return from + "000-" + from + "800 " + perms + " 00000000 fe:01 1234 " + path + "\nSize:  8 kB\nRss:   4 kB\nAnonymous:  " + anonymous + " kB\nVmFlags: rd ex mr mw me\n"
+	}
+	smaps := part("1", "r-xp", file, "0") + part("2", "r--p", file, "0") + part("3", "r--p", file, "4") + part("4", "rw-p", file, "0") + part("5", "r-xp", "/opt/other", "0")
+	if got, want := unchanged(strings.NewReader(smaps), file), []mapping{{0x1000, 0x800}, {0x2000, 0x800}}; !slices.Equal(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+}
+
+// TestReleaseKeepsChangedPages: a mapping that was written before it became read-only keeps its pages,
+// as that of the addresses in a program that cgo links.
+func TestReleaseKeepsChangedPages(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "program")
+	testutil.Must(t, os.WriteFile(name, bytes.Repeat([]byte("a"), os.Getpagesize()), 0o600))
+	f, err := os.Open(name)
+	testutil.Must(t, err)
+	defer f.Close()
+	page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
+	testutil.Must(t, err)
+	defer func() { testutil.Must(t, unix.Munmap(page)) }()
+	page[0] = 'b'
+	testutil.Must(t, unix.Mprotect(page, unix.PROT_READ))
+	releaseFile(name)
+	if page[0] != 'b' {
+		t.Error("the page has lost what was written to it")
 	}
 }
 
@@ -85,8 +118,8 @@ func populate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(testutil.ReadFile(t, "/proc/self/maps"))) {
-		if from, length, ok := readOnlyMapping(line, self); ok {
-			if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, length, unix.MADV_POPULATE_READ); errno != 0 {
+		if m, ok := readOnlyMapping(line, self); ok {
+			if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.from, m.length, unix.MADV_POPULATE_READ); errno != 0 {
 				t.Skipf("this kernel cannot populate a mapping: %v", errno)
 			}
 		}
