@@ -84,6 +84,13 @@ func repeated(text string, size int) func(io.Writer) error {
 	}
 }
 
+func once(text string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	}
+}
+
 func then(answers ...func(io.Writer) error) func(io.Writer) error {
 	return func(w io.Writer) error {
 		for _, a := range answers {
@@ -202,7 +209,7 @@ func TestLargeAnswersAreBounded(t *testing.T) {
 // TestLargeAnswersTakeTurns: four large answers within their limits cost hardly more than one.
 func TestLargeAnswersTakeTurns(t *testing.T) {
 	line := "1 1 0:1 / /" + strings.Repeat("d", 480) + " rw - tmpfs tmpfs rw\n"
-	h := liarHost(t, then(repeated("/\x00", 2), repeated(line, 7<<20)), budget.New(budget.Limits{}))
+	h := liarHost(t, then(once("/\x00"), repeated(line, 7<<20), once("\x00")), budget.New(budget.Limits{}))
 	cost := peak(func() {
 		var all sync.WaitGroup
 		for range shell.MaxShells {

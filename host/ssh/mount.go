@@ -133,7 +133,7 @@ func (h *Host) ListMounts(ctx context.Context, dir string) ([]host.Mount, error)
 		var mounts []host.Mount
 		// A pod may have made the mounts, so a list that is too large does not end the driver.
 		most := int(h.budget.Limit(budget.OutputBytes))
-		err := h.read(ctx, "list mounts of", dir, shell.Request{Script: scriptListMounts, Args: []string{path.Clean(dir), itoa(int64(most))}, MaxStdout: most},
+		err := h.read(ctx, "list mounts of", dir, shell.Request{Script: scriptListMounts, Args: []string{path.Clean(dir), itoa(int64(most))}, MaxStdout: most, Inside: true},
 			func(stdout []byte) (err error) {
 				if err = checkMounts(h.budget, stdout); err == nil && len(stdout) == most {
 					err = fmt.Errorf("the list is too large: %w", host.ErrTooLarge)
@@ -151,8 +151,9 @@ func (h *Host) ListMounts(ctx context.Context, dir string) ([]host.Mount, error)
 }
 
 func parseMounts(dir string, data []byte) ([]host.Mount, error) {
-	before, info, ok := bytes.Cut(data, []byte{0})
-	if !ok {
+	before, rest, _ := bytes.Cut(data, []byte{0})
+	info, whole := bytes.CutSuffix(rest, []byte{0})
+	if !whole {
 		return nil, errors.New("the answer is cut off")
 	}
 	entries, err := machine.ParseMountInfo(info)

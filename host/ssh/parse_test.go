@@ -71,7 +71,7 @@ func TestParseFactsOfTheKernel(t *testing.T) {
 }
 
 func FuzzParseMounts(f *testing.F) {
-	f.Add("/a/b\x0036 35 98:0 / /a/b/c rw - ext3 /dev/root rw\n")
+	f.Add("/a/b\x0036 35 98:0 / /a/b/c rw - ext3 /dev/root rw\n\x00")
 	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		mounts, err := parseMounts("/x", []byte(s))

@@ -19,6 +19,8 @@ type found struct {
 	findPrintf  bool // GNU find: one process for any number of entries
 	oneFS       bool // rm --one-file-system
 	nanoseconds bool // date +%N
+	unshare     bool // unshare -m
+	propagation bool // unshare -m --propagation private
 	asRoot      bool
 	hier        machine.Hierarchies
 	boot        string // ID of the boot that the rest is of; empty before the first Facts
@@ -84,6 +86,10 @@ func parseProbe(data []byte) (found, error) {
 			f.oneFS = true
 		case "can date-nanoseconds":
 			f.nanoseconds = true
+		case "can unshare":
+			f.unshare = true
+		case "can unshare-propagation":
+			f.propagation = true
 		case "uid 0":
 			f.asRoot = true
 		}

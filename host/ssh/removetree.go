@@ -30,11 +30,11 @@ func (h *Host) RemoveTree(ctx context.Context, p string) error {
 		if p == "/" {
 			return errors.New("remove tree: refusing to remove /")
 		}
-		flag := ""
-		if h.machine().oneFS {
+		f, flag := h.machine(), ""
+		if f.oneFS {
 			flag = "--one-file-system"
 		}
-		res, err := h.script(ctx, "remove tree", p, scriptRemoveTree, []string{p, path.Dir(p), path.Base(p), flag}, nil)
+		res, err := h.script(ctx, "remove tree", p, scriptRemoveTree.on(f), []string{p, path.Dir(p), path.Base(p), flag}, nil)
 		switch {
 		case res.Code == exitMount:
 			return fmt.Errorf("remove tree %s: %s: %w", p, messages(res.Stderr), host.ErrMountInside)

@@ -37,9 +37,31 @@ func script(name string) string {
 	return b.String()
 }
 
-// private is load for a script that runs in a mount namespace which receives no new mounts.
-func private(names ...string) string {
-	return "script=" + shell.Quote(load(names...)) + "\n" + load("private")
+// privateScript is a script that runs in a mount namespace which receives no new mounts, if the
+// host allows one.
+type privateScript struct {
+	shared    string // in the namespace of the shell
+	unshared  string // in one of its own
+	remounted string // with an unshare(1) before util-linux 2.27, which leaves mounts shared
+}
+
+func private(names ...string) privateScript {
+	text := load(names...)
+	return privateScript{
+		shared:    text,
+		unshared:  "exec unshare -m --propagation private sh -c " + shell.Quote(text) + ` sh "$@"`,
+		remounted: "exec unshare -m sh -c " + shell.Quote("mount --make-rprivate / 2>/dev/null\n"+text) + ` sh "$@"`,
+	}
+}
+
+func (s privateScript) on(f *found) string {
+	switch {
+	case f.propagation:
+		return s.unshared
+	case f.unshare:
+		return s.remounted
+	}
+	return s.shared
 }
 
 const (

@@ -3,20 +3,20 @@
 source=$1 target=$2 type=$4 options=$5
 real "$3"
 real=${real%/}/${target##*/}
-escaped
-top=$(top)
+pattern
+survey
 case $top in
 "$type $source "* | "${type}4 $source "*) exit 0 ;;
 esac
 [ -n "$top" ] || parents "$target" 027
-before=$(height) code=0
+before=$height code=0
 mount -t "$type" -o "$options" -- "$source" "$real" || code=$?
 # With some options, mount(8) ignores the type.
-after=$(height) top=$(top)
+survey
 case $top in
 "$type "* | "${type}4 "*) exit "$code" ;;
 esac
-if [ "$after" -gt "$before" ]; then
+if [ "$height" -gt "$before" ]; then
 	# Private first: otherwise the unmount propagates to the source of a bind mount.
 	mount --make-rprivate -- "$real"
 	umount -l -- "$real"

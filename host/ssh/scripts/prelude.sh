@@ -80,5 +80,12 @@ escaped() {
 # its end. In sed, commas must delimit it.
 pattern() {
 	escaped
-	pattern=$(printf '%s\n' "${escaped%/}" | sed -e 's/[][\\.*^$,]/\\&/g')
+	pattern= left=${escaped%/}
+	while :; do
+		plain=${left%%[]\[\\.*^$,]*}
+		pattern=$pattern$plain left=${left#"$plain"}
+		[ -n "$left" ] || break
+		next=${left#?}
+		pattern=$pattern\\${left%"$next"} left=$next
+	done
 }

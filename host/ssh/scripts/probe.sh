@@ -13,6 +13,11 @@ esac
 find / -maxdepth 0 -printf '' 2>/dev/null && echo "can find-printf"
 rm --help 2>&1 | grep -q one-file-system && echo "can rm-one-file-system"
 mv --help 2>&1 | grep -q -e '-[a-z]*T' || echo "missing mv -T"
+if unshare -m --propagation private true 2>/dev/null; then
+	echo "can unshare-propagation"
+elif unshare -m true 2>/dev/null; then
+	echo "can unshare"
+fi
 case $(date +%N) in
 [0-9]*) echo "can date-nanoseconds" ;;
 esac

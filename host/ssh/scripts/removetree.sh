@@ -5,7 +5,8 @@
 # enters a directory only if the kernel reports the requested path and the same device.
 #
 # Neither walk notices a mount of the same file system that appears in the tree, so this
-# script runs in a namespace in which none appears (private.sh).
+# script runs in a namespace in which none appears (privateScript in
+# scripts.go).
 if [ ! -d "$1" ] || [ -L "$1" ]; then
 	[ -e "$1" ] || [ -L "$1" ] || exit 0
 	exec rm -f -- "$1"
@@ -24,7 +25,7 @@ if grep -qF -e " $escaped" /proc/self/mountinfo; then
 	done
 fi
 if [ -n "${4-}" ]; then
-	briefly rm -rf "$4" -- "$1"
+	rm -rf "$4" -- "$1" 2>/dev/null || briefly rm -rf "$4" -- "$1"
 	exit
 fi
 

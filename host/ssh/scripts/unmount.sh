@@ -7,7 +7,7 @@
 [ -d "$2" ] || exit 0
 real "$2"
 real=${real%/}/${1##*/}
-escaped
+pattern
 
 # users: prints "PID (NAME)" of some processes that have a file below $real open, or have
 # their working directory or root there. It reads only the kernel's links.
@@ -47,7 +47,7 @@ loose() {
 	case $top in
 	tmpfs\ * | ramfs\ * | hugetlbfs\ *) return 0 ;;
 	esac
-	case ,$(flags), in
+	case ,$flags, in
 	*,ro,*) return 0 ;;
 	esac
 	return 1
@@ -59,27 +59,31 @@ patient() {
 
 rounds=0 patience=$3
 # A path that mountinfo names exactly is a mount point and no link.
-while top=$(top) && [ -n "$top" ]; do
+while survey && [ "$height" -gt 0 ]; do
 	[ "$rounds" -lt 64 ] || fail "still mounted after 64 rounds"
-	rounds=$((rounds + 1)) before=$(height)
+	rounds=$((rounds + 1)) before=$height
 	case $top in
 	nfs\ * | nfs4\ *)
 		# -c: umount does not resolve the path. Busybox has no -c and never resolves it.
 		patient umount -c -- "$real" 2>/dev/null || patient umount -- "$real" 2>/dev/null || :
-		[ "$(height)" = "$before" ] || continue
+		survey
+		[ "$height" = "$before" ] || continue
 		# If the server does not answer, -f aborts the requests to it.
 		patient stat -f -- "$real" >/dev/null 2>&1 ||
 			patient umount -cf -- "$real" 2>/dev/null || patient umount -f -- "$real" 2>/dev/null || :
-		[ "$(height)" = "$before" ] || continue
+		survey
+		[ "$height" = "$before" ] || continue
 		if loose; then
 			patient umount -cl -- "$real" 2>/dev/null || patient umount -l -- "$real" 2>/dev/null || :
-			[ "$(height)" = "$before" ] || continue
+			survey
+			[ "$height" = "$before" ] || continue
 		fi
 		held
 		;;
 	esac
 	said=$(LC_ALL=C umount -- "$real" 2>&1) || {
-		[ "$(height)" = "$before" ] || continue
+		survey
+		[ "$height" = "$before" ] || continue
 		case $said in
 		*[Bb]usy*) ;;
 		*) fail "$said" ;;
@@ -87,4 +91,5 @@ while top=$(top) && [ -n "$top" ]; do
 		loose || held
 		umount -l -- "$real"
 	}
+	[ "$before" -gt 1 ] || exit 0
 done

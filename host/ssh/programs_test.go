@@ -1,0 +1,83 @@
+package ssh_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/ssh"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+	"github.com/bowline-k8s/bowline/internal/testutil"
+)
+
+// TestProgramsOfAPodsEnd counts the programs that the host starts for the operations at the end of
+// a pod. Fifty pods that end at once keep a small host busy with little else, so each program
+// more delays all of them.
+func TestProgramsOfAPodsEnd(t *testing.T) {
+	if os.Getuid() != 0 || exec.Command("unshare", "-m", "--propagation", "private", "true").Run() != nil {
+		t.Skip("no mounts without root and unshare")
+	}
+	if out, _ := exec.Command("rm", "--help").CombinedOutput(); !strings.Contains(string(out), "one-file-system") {
+		t.Skip("rm is not GNU's")
+	}
+	d := t.TempDir()
+	bin, started := filepath.Join(d, "bin"), filepath.Join(d, "started")
+	testutil.Must(t, os.Mkdir(bin, 0o755))
+	for dir := range strings.SplitSeq(shell.DefaultPath, ":") {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			to := filepath.Join(bin, e.Name())
+			if _, err := os.Lstat(to); err == nil || e.Name() == "sh" {
+				continue
+			}
+			text := "#!/bin/sh\necho '" + e.Name() + "' >>'" + started + "'\nexec '" + filepath.Join(dir, e.Name()) + `' "$@"` + "\n"
+			testutil.Must(t, os.WriteFile(to, []byte(text), 0o755))
+		}
+	}
+	h := open(t, ssh.Config{Path: bin + ":/bin"})
+	closeHost(t, h)
+
+	ctx := t.Context()
+	pod := filepath.Join(d, "pods", "3f0a")
+	token := filepath.Join(pod, "volumes", "kubernetes.io~projected", "kube-api-access")
+	testutil.Must(t, h.MkdirAll(ctx, token, 0o750, nil))
+	testutil.Must(t, h.Mount(ctx, host.Mount{Type: "tmpfs", Source: "tmpfs", Target: token}))
+	t.Cleanup(func() { testutil.Must(t, h.Unmount(context.Background(), token)) })
+	// The first request with a script carries its text, which dd reads.
+	_, err := h.ListMounts(ctx, d)
+	testutil.Must(t, errors.Join(err, h.Unmount(ctx, d), h.RemoveTree(ctx, filepath.Join(d, "none"))))
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want []string
+	}{
+		{"ListMounts", func() error { _, err := h.ListMounts(ctx, pod); return err }, []string{"head", "sed"}},
+		{"Unmount", func() error { return h.Unmount(ctx, token) }, []string{"sed", "umount"}},
+		{"Unmount again", func() error { return h.Unmount(ctx, token) }, []string{"sed"}},
+		{"RemoveTree", func() error { return h.RemoveTree(ctx, pod) }, []string{"grep", "rm", "unshare"}},
+	} {
+		if err := os.Remove(started); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		if err := step.do(); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		data, err := os.ReadFile(started)
+		testutil.Must(t, err)
+		got := strings.Fields(string(data))
+		if diff := cmp.Diff(step.want, slices.Sorted(slices.Values(got))); diff != "" {
+			t.Errorf("%s starts (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
