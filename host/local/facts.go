@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -153,50 +152,4 @@ func disk(dir string) (size, inodes int64, err error) {
 		}
 		dir = filepath.Dir(dir)
 	}
-}
-
-// addresses returns the global unicast addresses of interfaces that are up: first those of the
-// interface with the default route, IPv4 before IPv6. routed reports whether there is a default
-// route.
-func addresses() (ips []net.IP, routed bool, err error) {
-	ifaces, err := net.Interfaces()
-	if err != nil {
-		return nil, false, err
-	}
-	route, _ := os.ReadFile("/proc/net/route")
-	preferred := machine.DefaultInterface(route)
-	type ranked struct {
-		ip   net.IP
-		rank int
-	}
-	var all []ranked
-	for _, i := range ifaces {
-		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		addrs, err := i.Addrs()
-		if err != nil {
-			continue // the interface has disappeared since it was listed
-		}
-		for _, a := range addrs {
-			n, ok := a.(*net.IPNet)
-			if !ok || !n.IP.IsGlobalUnicast() {
-				continue
-			}
-			r := ranked{ip: n.IP}
-			if i.Name != preferred {
-				r.rank += 2
-			}
-			if n.IP.To4() == nil {
-				r.rank++
-			}
-			all = append(all, r)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b ranked) int { return a.rank - b.rank })
-	ips = make([]net.IP, 0, len(all))
-	for _, r := range all {
-		ips = append(ips, r.ip)
-	}
-	return ips, preferred != "", nil
 }
