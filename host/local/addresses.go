@@ -2,6 +2,7 @@ package local
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -63,40 +64,62 @@ func addresses() (ips []net.IP, routed bool, err error) {
 }
 
 // parseAddresses returns the addresses of each interface by its index, from the answer to
-// RTM_GETADDR. If the interface has a peer (IFA_ADDRESS), the address is its own (IFA_LOCAL).
+// RTM_GETADDR. If the interface has a peer (IFA_ADDRESS), the address is its own (IFA_LOCAL). The
+// parser of package syscall panics if a message or an attribute ends before its padding.
 func parseAddresses(rib []byte) (map[int][]net.IP, error) {
-	messages, err := syscall.ParseNetlinkMessage(rib)
-	if err != nil {
-		return nil, err
-	}
 	found := map[int][]net.IP{}
-	for i, m := range messages {
-		if m.Header.Type != syscall.RTM_NEWADDR || len(m.Data) < syscall.SizeofIfAddrmsg {
+	for len(rib) > 0 {
+		if len(rib) < syscall.NLMSG_HDRLEN {
+			return nil, errCutOff
+		}
+		length := int(binary.NativeEndian.Uint32(rib[0:4]))
+		if length < syscall.NLMSG_HDRLEN || length > len(rib) {
+			return nil, errCutOff
+		}
+		kind, body := binary.NativeEndian.Uint16(rib[4:6]), rib[syscall.NLMSG_HDRLEN:length]
+		rib = rib[min(aligned(length), len(rib)):]
+		if kind != syscall.RTM_NEWADDR || len(body) < syscall.SizeofIfAddrmsg {
 			continue
 		}
-		attrs, err := syscall.ParseNetlinkRouteAttr(&messages[i])
+		ip, err := ownAddress(body[syscall.SizeofIfAddrmsg:])
 		if err != nil {
 			return nil, err
 		}
-		var address, own net.IP
-		for _, a := range attrs {
-			if len(a.Value) != net.IPv4len && len(a.Value) != net.IPv6len {
-				continue
-			}
-			switch a.Attr.Type {
-			case syscall.IFA_ADDRESS:
-				address = net.IP(a.Value)
-			case syscall.IFA_LOCAL:
-				own = net.IP(a.Value)
-			}
-		}
-		if own == nil {
-			own = address
-		}
-		if own != nil {
-			index := int(binary.NativeEndian.Uint32(m.Data[4:8]))
-			found[index] = append(found[index], own)
+		if ip != nil {
+			index := int(binary.NativeEndian.Uint32(body[4:8]))
+			found[index] = append(found[index], ip)
 		}
 	}
 	return found, nil
 }
+
+var errCutOff = errors.New("the kernel's answer is cut off")
+
+// ownAddress returns the address in the attributes of a message; nil if they have none.
+func ownAddress(attrs []byte) (net.IP, error) {
+	var address, own net.IP
+	for len(attrs) >= syscall.SizeofRtAttr {
+		length := int(binary.NativeEndian.Uint16(attrs[0:2]))
+		if length < syscall.SizeofRtAttr || length > len(attrs) {
+			return nil, errCutOff
+		}
+		kind, value := binary.NativeEndian.Uint16(attrs[2:4]), attrs[syscall.SizeofRtAttr:length]
+		attrs = attrs[min(aligned(length), len(attrs)):]
+		if len(value) != net.IPv4len && len(value) != net.IPv6len {
+			continue
+		}
+		switch kind {
+		case syscall.IFA_ADDRESS:
+			address = value
+		case syscall.IFA_LOCAL:
+			own = value
+		}
+	}
+	if own == nil {
+		own = address
+	}
+	return own, nil
+}
+
+// aligned is the distance from the start of a message or an attribute to that of the next one.
+func aligned(length int) int { return (length + 3) &^ 3 }
