@@ -84,6 +84,7 @@ func repeated(text string, size int) func(io.Writer) error {
 	}
 }
 
+// once writes a text once.
 func once(text string) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := io.WriteString(w, text)

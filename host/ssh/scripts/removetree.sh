@@ -5,8 +5,7 @@
 # enters a directory only if the kernel reports the requested path and the same device.
 #
 # Neither walk notices a mount of the same file system that appears in the tree, so this
-# script runs in a namespace in which none appears (privateScript in
-# scripts.go).
+# script runs in a namespace in which none appears: see privateScript in scripts.go.
 if [ ! -d "$1" ] || [ -L "$1" ]; then
 	[ -e "$1" ] || [ -L "$1" ] || exit 0
 	exec rm -f -- "$1"
