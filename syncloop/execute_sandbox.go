@@ -127,10 +127,10 @@ func (j *job) groundwork(ctx context.Context) (spec.Machine, error) {
 		data := m.HostResolv
 		defer budget.From(ctx).Recover("read the host's resolv.conf")
 		defer func() { resolv <- data }()
-		if j.loop.cfg.HostResolv == nil || j.pod.Spec.DNSPolicy == v1.DNSNone {
+		if j.loop.resolv == nil || j.pod.Spec.DNSPolicy == v1.DNSNone {
 			return
 		}
-		now, err := j.loop.cfg.HostResolv(ctx)
+		now, err := j.loop.resolv.get(ctx)
 		if err != nil {
 			klog.FromContext(ctx).V(1).Info("Failed to read the host's resolv.conf; the pod gets the last known one", "err", err)
 			return

@@ -84,7 +84,7 @@ type Config struct {
 	Reread func(ctx context.Context) (admit.Node, error)
 	// Machine returns the host as it was last read, the input of container and sandbox specs.
 	Machine func() spec.Machine
-	// HostResolv reads the host's resolv.conf for a new sandbox, as a kubelet does. If it is nil or
+	// HostResolv reads the host's resolv.conf for new sandboxes, as a kubelet does. If it is nil or
 	// fails, the sandbox gets the resolv.conf of Machine.
 	HostResolv func(ctx context.Context) ([]byte, error)
 	// ClusterDNS returns the current addresses of the cluster DNS. Nil: those of Machine.
@@ -162,6 +162,7 @@ type Loop struct {
 	health runtimeHealth
 	turned atomic.Pointer[time.Time] // of the last iteration; nil: none yet
 
+	resolv   *resolvReads          // nil without Config.HostResolv
 	starts   *startlimiter.Limiter // for sandboxes and containers; containers go first
 	removals *startlimiter.Limiter // for removing the remains of dead pods
 
@@ -190,6 +191,9 @@ func New(c Config) (*Loop, error) {
 		cfg: c, workers: map[types.UID]*worker{}, byName: map[fullName]map[types.UID]*worker{}, released: map[types.UID]bool{},
 		starts:   startlimiter.New(max(startsPerCPU*m.CPUs, leastStarts), paceLease),
 		removals: startlimiter.New(m.CPUs/2, paceLease),
+	}
+	if c.HostResolv != nil {
+		l.resolv = &resolvReads{read: c.HostResolv}
 	}
 	l.users = &userRanges{taken: c.PLEG.Cache().Users, length: cmp.Or(c.IDsPerPod, defaultIDs), byPod: map[types.UID]pod.IDRange{}}
 	l.allocation = allocation.New(allocation.Config{

@@ -45,8 +45,8 @@ func (h *Host) ReadTail(ctx context.Context, path string, max int64) ([]byte, er
 		if err := machine.Absolute("open", path); err != nil {
 			return nil, err
 		}
-		res, err := h.request(ctx, "open", path, shell.Request{Script: scriptReadTail, Args: []string{path, itoa(max)},
-			MaxStdout: int(max) + 1, Limit: tailLimit})
+		res, err := h.request(ctx, "open", path, shell.Request{Script: scriptReadTail,
+			Args: []string{path, itoa(max), itoa(int64(tailLimit / time.Second))}, MaxStdout: int(max) + 1, Inside: true})
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package ssh_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,10 +19,10 @@ import (
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// TestProgramsOfAPodsEnd counts the programs that the host starts for the operations at the end of
-// a pod. Fifty pods that end at once keep a small host busy with little else, so each program
-// more delays all of them.
-func TestProgramsOfAPodsEnd(t *testing.T) {
+// TestProgramsOfAPod counts the programs that the host starts for operations at the start and at
+// the end of a pod. Fifty pods that start or end at once keep a small host busy with little else,
+// so each program more delays all of them.
+func TestProgramsOfAPod(t *testing.T) {
 	if os.Getuid() != 0 || exec.Command("unshare", "-m", "--propagation", "private", "true").Run() != nil {
 		t.Skip("no mounts without root and unshare")
 	}
@@ -56,12 +57,22 @@ func TestProgramsOfAPodsEnd(t *testing.T) {
 	t.Cleanup(func() { testutil.Must(t, h.Unmount(context.Background(), token)) })
 	// The first request with a script carries its text, which dd reads.
 	_, err := h.ListMounts(ctx, d)
-	testutil.Must(t, errors.Join(err, h.Unmount(ctx, d), h.RemoveTree(ctx, filepath.Join(d, "none"))))
+	_, makeErr := h.Make(ctx, host.Entry{Path: d, Mode: fs.ModeDir | 0o755})
+	_, tailErr := h.ReadTail(ctx, started, 10)
+	testutil.Must(t, errors.Join(err, makeErr, tailErr, h.Unmount(ctx, d), h.RemoveTree(ctx, filepath.Join(d, "none"))))
+	container := filepath.Join(pod, "containers", "main")
+	files := []host.Entry{
+		{Path: container, Mode: fs.ModeDir | 0o755},
+		{Path: filepath.Join(container, "0"), Mode: 0o666},
+		{Path: filepath.Join(pod, "etc-hosts"), Mode: 0o644, Data: []byte("127.0.0.1 localhost\n"), InPlace: true},
+	}
 	for _, step := range []struct {
 		name string
 		do   func() error
 		want []string
 	}{
+		{"Make", func() error { _, err := h.Make(ctx, files...); return err }, []string{"mkdir"}},
+		{"ReadTail of an empty file", func() error { _, err := h.ReadTail(ctx, files[1].Path, 100); return err }, nil},
 		{"ListMounts", func() error { _, err := h.ListMounts(ctx, pod); return err }, []string{"head", "sed"}},
 		{"Unmount", func() error { return h.Unmount(ctx, token) }, []string{"sed", "umount"}},
 		{"Unmount again", func() error { return h.Unmount(ctx, token) }, []string{"sed"}},
@@ -74,7 +85,9 @@ func TestProgramsOfAPodsEnd(t *testing.T) {
 			t.Errorf("%s: %v", step.name, err)
 		}
 		data, err := os.ReadFile(started)
-		testutil.Must(t, err)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
 		got := strings.Fields(string(data))
 		if diff := cmp.Diff(step.want, slices.Sorted(slices.Values(got))); diff != "" {
 			t.Errorf("%s starts (-want +got):\n%s", step.name, diff)

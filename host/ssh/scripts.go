@@ -73,7 +73,7 @@ var (
 	scriptProbe        = load("probe")
 	scriptUnlisten     = load("unlisten")
 	scriptReadFile     = load("readfile")
-	scriptReadTail     = load("readtail")
+	scriptReadTail     = load("notempty") + "exec timeout -s KILL \"$3\" sh -c " + shell.Quote(load("readtail")) + ` sh "$@"`
 	scriptWriteFile    = load("sync", "writefile")
 	scriptMake         = load("sync", "make")
 	scriptMkdirAll     = load("enter", "mkdirall")

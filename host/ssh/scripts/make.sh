@@ -35,8 +35,20 @@ full() {
 }
 
 # inplace NUMBER MASK MODE PATH DIR TEMPORARY WHOLE: like full, but an existing regular file
-# keeps its inode, and gets the mode WHOLE.
+# keeps its inode, and gets the mode WHOLE. A new one is written under its own name, because a
+# reader of such a file may see a part of it anyway.
 inplace() {
+	if [ -z "$3" ] && [ ! -e "$4" ] && [ ! -L "$4" ]; then
+		parents "$5" 027
+		umask "$2"
+		if { true >"$4"; } 2>/dev/null; then
+			printf '%s\n' "$1"
+			tmp=$4
+			content >|"$4"
+			tmp=
+			return
+		fi
+	fi
 	if [ -L "$4" ] || [ ! -f "$4" ]; then
 		full "$@"
 		return
