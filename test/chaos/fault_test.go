@@ -26,7 +26,7 @@ func (f fault) String() string {
 	if f.random() {
 		return "after " + f.delay.String()
 	}
-	s := f.call.String() + "/" + f.point + "/" + f.action
+	s := f.call.String() + "/" + f.strikesAt()
 	if f.delay > 0 {
 		s += "/" + f.delay.String()
 	}
@@ -46,6 +46,9 @@ func (f fault) exit() int {
 	}
 	return -1
 }
+
+// strikesAt names what the fault does at which point of its call.
+func (f fault) strikesAt() string { return f.point + "/" + f.action }
 
 // lifecycleExec reports whether the call is a hook's exec.
 func (f fault) lifecycleExec() bool {

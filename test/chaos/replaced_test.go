@@ -282,7 +282,7 @@ func (a *arena) testStatefulSet(t *testing.T) {
 	cases = a.sampleBrief(cases)
 	stop := fault{call: call{"cri/StopContainer", "syncloop.(*job).stop", 1}, point: "before", action: "kill"}
 	for range teams {
-		cases = append(cases, testCase{"statefulset/away/" + stop.String(), stop})
+		cases = append(cases, testCase{name: "statefulset/away/" + stop.String(), fault: stop})
 	}
 	report(t, cases)
 	a.spread(t, teams, cases, func(ctx context.Context, team []*node, _ int, c testCase) []string {
