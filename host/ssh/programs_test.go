@@ -63,6 +63,11 @@ func TestProgramsOfAPod(t *testing.T) {
 	testutil.Must(t, errors.Join(err, makeErr, tailErr, h.Unmount(ctx, d), h.RemoveTree(ctx, filepath.Join(d, "none"))))
 	cgroup := "/bowline-programs-" + filepath.Base(d) + strconv.Itoa(os.Getpid())
 	cgroupErr := errors.Join(h.RemoveCgroup(ctx, cgroup, true), h.EnsureCgroup(ctx, cgroup, host.CgroupResources{}))
+	t.Cleanup(func() {
+		if err := h.RemoveCgroup(context.Background(), cgroup, true); cgroupErr == nil {
+			testutil.Must(t, err)
+		}
+	})
 	container := filepath.Join(pod, "containers", "main")
 	files := []host.Entry{
 		{Path: container, Mode: fs.ModeDir | 0o755},
@@ -82,23 +87,22 @@ func TestProgramsOfAPod(t *testing.T) {
 		{"RemoveTree", func() error { return h.RemoveTree(ctx, pod) }, []string{"grep", "rm", "unshare"}},
 		{"RemoveCgroup", func() error { return h.RemoveCgroup(ctx, cgroup, true) }, []string{"rmdir"}},
 	} {
-		if step.name == "RemoveCgroup" && cgroupErr != nil {
-			t.Logf("%s: skipped, this machine lets us make no cgroup: %v", step.name, cgroupErr)
-			continue
-		}
-		if err := os.Remove(started); err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
-		}
-		if err := step.do(); err != nil {
-			t.Errorf("%s: %v", step.name, err)
-		}
-		data, err := os.ReadFile(started)
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
-		}
-		got := strings.Fields(string(data))
-		if diff := cmp.Diff(step.want, slices.Sorted(slices.Values(got))); diff != "" {
-			t.Errorf("%s starts (-want +got):\n%s", step.name, diff)
-		}
+		t.Run(step.name, func(t *testing.T) {
+			if step.name == "RemoveCgroup" && cgroupErr != nil {
+				t.Skipf("no cgroup can be made here: %v", cgroupErr)
+			}
+			if err := os.Remove(started); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			testutil.Must(t, step.do())
+			data, err := os.ReadFile(started)
+			if err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			got := strings.Fields(string(data))
+			if diff := cmp.Diff(step.want, slices.Sorted(slices.Values(got))); diff != "" {
+				t.Errorf("programs started (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
@@ -124,8 +125,8 @@ func TestChownGroupKeepsSetuid(t *testing.T) {
 	}
 }
 
-// TestReadTailSwapped: a pod replaces its file with a link to a secret, and back, as fast as it
-// can. ReadTail never reads the secret.
+// TestReadTailSwapped: a pod replaces its file with a link to a secret, and back, at random
+// moments. ReadTail never reads the secret.
 func TestReadTailSwapped(t *testing.T) {
 	ctx := context.Background()
 	h := open(t, ssh.Config{})
@@ -147,6 +148,9 @@ func TestReadTailSwapped(t *testing.T) {
 				os.WriteFile(d+"/next", []byte("mine"), 0o644)
 			}
 			os.Rename(d+"/next", d+"/a")
+			for range rand.IntN(3000) { // up to the duration of a few reads
+				os.Lstat(d + "/a")
+			}
 		}
 	})
 	read := 0
@@ -162,5 +166,31 @@ func TestReadTailSwapped(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+	if read == 0 {
+		t.Error("no read found the file")
+	}
 	t.Logf("%d of 300 reads found the file", read)
+}
+
+// TestReadTailOfAFIFO: a pod replaces its file with a FIFO after the check that it is a regular
+// file, so that the open blocks. The host ends the request, and leaves no program behind.
+func TestReadTailOfAFIFO(t *testing.T) {
+	t.Parallel()
+	d := t.TempDir()
+	bin, fifo := filepath.Join(d, "bin"), filepath.Join(d, "fifo")
+	testutil.Must(t, errors.Join(os.Mkdir(bin, 0o755), syscall.Mkfifo(fifo, 0o600), os.WriteFile(d+"/a", []byte("mine"), 0o644),
+		os.WriteFile(filepath.Join(bin, "stat"), []byte("#!/bin/sh\nexec cat '"+fifo+"'\n"), 0o755)))
+	h := open(t, ssh.Config{Path: bin + ":" + shell.DefaultPath})
+	closeHost(t, h)
+	if got, err := h.ReadTail(t.Context(), d+"/a", 100); err == nil {
+		t.Errorf("read %q", got)
+	}
+	// Without a reader, a FIFO cannot be opened for writing.
+	f, err := os.OpenFile(fifo, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	if err == nil {
+		f.Close()
+	}
+	if !errors.Is(err, syscall.ENXIO) {
+		t.Errorf("a program still reads the FIFO: %v", err)
+	}
 }

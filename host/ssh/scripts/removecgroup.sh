@@ -2,7 +2,8 @@
 # processes that are about to end. If KILL is yes, it then kills them and waits once more.
 kill=$1
 shift
-rmdir -- "$@" 2>/dev/null || : # most have none below them
+# Most cgroups have no other below them.
+rmdir -- "$@" 2>/dev/null || :
 rounds=0
 while :; do
 	left=
