@@ -128,11 +128,10 @@ func newKubelet(ctx context.Context, lab *labtest.Lab, host, file, log string) (
 	u := &kubeletProcess{lab: lab, host: host, log: log, file: file}
 	for _, p := range lab.Host(host).Processes {
 		if strings.HasSuffix(p.Name, "kubelet") {
-			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
-			if err != nil {
+			var err error
+			if u.argv, err = argvOf(ctx, p.PID, "kubelet"); err != nil {
 				return nil, err
 			}
-			u.argv = strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
 		}
 	}
 	i := slices.Index(u.argv, "--config")
@@ -149,6 +148,24 @@ func newKubelet(ctx context.Context, lab *labtest.Lab, host, file, log string) (
 	}
 	u.argv[i+1] = u.file
 	return u, lab.StopProcess(ctx, host, "kubelet")
+}
+
+// argvOf returns the command line of a process, once it runs the program whose name ends in
+// program. Before that it is the lab's own command, which enters the host and then executes the
+// program; the kernel shows an empty command line during that call.
+func argvOf(ctx context.Context, pid int, program string) (argv []string, err error) {
+	err = labtest.Until(ctx, 30*time.Second, fmt.Sprintf("process %d to run %s", pid, program), func(context.Context) error {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			return err
+		}
+		argv = strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
+		if !strings.HasSuffix(argv[0], program) {
+			return fmt.Errorf("it runs %q", argv)
+		}
+		return nil
+	})
+	return argv, err
 }
 
 func (u *kubeletProcess) Start(kubeletConfiguration []byte) error {
