@@ -179,8 +179,8 @@ func (n *Node) buildPLEG(ctx context.Context) (err error) {
 		Budget: budget.From(ctx), Runtime: n.runtime, Files: n.host, Owner: n.stamp, ClockOffset: n.clock.Offset, ClockDoubt: n.clock.doubt.Send,
 		IsNotFound: cri.IsNotFound, IsTransport: cri.IsTransport, Hints: hints(n.runtime),
 		// Each GC sweep lists through the PLEG as well. A relist of its own is needed only if no
-		// sweep comes.
-		RelistWithEvents: gc.Period + 10*time.Second, Relisted: n.metrics.parts.Relisted,
+		// sweep comes; a quiet host is swept every second time.
+		RelistWithEvents: 2*gc.Period + 10*time.Second, Relisted: n.metrics.parts.Relisted,
 		Looked: n.metrics.parts.PodRelisted, Dropped: n.metrics.parts.HintDropped,
 	})
 	return err
@@ -280,6 +280,7 @@ func (n *Node) buildSweeper(context.Context) (err error) {
 		// exit; the reaper ends it.
 		AfterRemnants: n.shims.due.Send, Event: n.node.RecordEvent,
 		Swept: n.metrics.parts.OrphansCleaned,
+		Quiet: func(since time.Time) bool { return n.pleg.Quiet(since) && n.loop.Unchanged(since) },
 	})
 	return err
 }

@@ -3,6 +3,7 @@ package syncloop
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,9 @@ func TestStaticPodsAreFoundByName(t *testing.T) {
 	for i := range 5000 {
 		l.workers[types.UID(fmt.Sprint("other-", i))] = nil
 	}
+	if begun := time.Now(); !l.Unchanged(begun) {
+		t.Error("the loop has changed before it has a worker")
+	}
 	begin := func(uid, name string, static bool) *worker {
 		w := newWorker(l, pod.Ref{Namespace: "ns", Name: name, UID: types.UID(uid)}, static)
 		l.enter(w)
@@ -62,7 +66,14 @@ func TestStaticPodsAreFoundByName(t *testing.T) {
 		default:
 		}
 	}
+	entered := time.Now()
+	if l.Unchanged(time.Time{}) || !l.Unchanged(entered) {
+		t.Error("the last change must be the last worker that entered")
+	}
 	l.leave(second)
+	if l.Unchanged(entered) || !l.Unchanged(time.Now()) {
+		t.Error("the last change must be the worker that left")
+	}
 	l.wakeSameName(second)
 	for w, want := range map[*worker]int{first: 1, plain: 1, other: 0, second: 0} {
 		if got := len(w.inbox.notify); got != want {

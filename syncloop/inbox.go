@@ -3,6 +3,7 @@ package syncloop
 import (
 	"context"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -124,6 +125,7 @@ func nameOf(r pod.Ref) fullName { return fullName{r.Namespace, r.Name} }
 // enter adds a worker to those of the loop. With leave, it is the only one that changes workers and
 // byName. The caller holds l.mu.
 func (l *Loop) enter(w *worker) {
+	l.changed = time.Now()
 	l.workers[w.ref.UID] = w
 	n := nameOf(w.ref)
 	if l.byName[n] == nil {
@@ -134,11 +136,19 @@ func (l *Loop) enter(w *worker) {
 
 // leave removes a worker that has ended. The caller holds l.mu.
 func (l *Loop) leave(w *worker) {
+	l.changed = time.Now()
 	delete(l.workers, w.ref.UID)
 	n := nameOf(w.ref)
 	if delete(l.byName[n], w.ref.UID); len(l.byName[n]) == 0 {
 		delete(l.byName, n)
 	}
+}
+
+// Unchanged reports that no pod has come or gone since a time.
+func (l *Loop) Unchanged(since time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changed.Before(since)
 }
 
 // launch runs a worker in its own goroutine until the worker ends. Mail that arrived while it was

@@ -175,7 +175,8 @@ type Loop struct {
 	byName  map[fullName]map[types.UID]*worker
 	running sync.WaitGroup
 
-	born uint64 // how many workers were created; guarded by mu
+	born    uint64    // how many workers were created; guarded by mu
+	changed time.Time // when a worker was last added or removed; guarded by mu
 
 	naming   sync.Mutex
 	released map[types.UID]bool // pods with a worker whose ConfigMaps and Secrets are no longer followed

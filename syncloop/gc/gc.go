@@ -92,6 +92,9 @@ type Config struct {
 	Swept func(pods, failed int)
 	// Period is the interval of Run; 0 means the constant Period.
 	Period time.Duration
+	// Quiet reports that neither the runtime nor the loop has changed a pod since a time; nil: that is
+	// not known. Run then skips a sweep: the lists of an idle host are most of what it sends.
+	Quiet func(since time.Time) bool
 	// Event records an event on the node; nil: none is recorded.
 	Event func(kind, reason, message string)
 }
@@ -129,6 +132,10 @@ type Sweeper struct {
 	cfg  Config
 	turn sync.Mutex      // held by the running sweep
 	cut  map[string]bool // temporary names that the last sweep saw
+
+	last, before time.Time // when the last two sweeps began
+	clean        bool      // the last sweep saw no garbage
+	skipped      bool      // Run has skipped a sweep since
 }
 
 // New returns a sweeper; it starts nothing.
@@ -160,6 +167,9 @@ func New(c Config) (*Sweeper, error) {
 // Run sweeps every Period until ctx ends. It logs a failed sweep; the next one retries.
 func (s *Sweeper) Run(ctx context.Context) error {
 	return periodic.Run(ctx, s.cfg.Period, func(ctx context.Context) error {
+		if s.skips() {
+			return nil
+		}
 		result, err := s.Sweep(ctx)
 		if !result.Empty() {
 			klog.FromContext(ctx).Info("Collected garbage", "containers", result.Containers, "sandboxes", result.Sandboxes,
@@ -171,6 +181,16 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		}
 		return err
 	}, func(log klog.Logger, err error) { log.Error(err, "Failed to collect garbage, will retry") })
+}
+
+// skips decides whether Run skips a sweep, which it never does twice in a row. Garbage that the last
+// sweep found too young to remove came after the sweep before that, so nothing may have changed
+// since then.
+func (s *Sweeper) skips() bool {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	s.skipped = !s.skipped && s.clean && !s.before.IsZero() && s.cfg.Quiet != nil && s.cfg.Quiet(s.before)
+	return s.skipped
 }
 
 // Result counts what one sweep removed.
@@ -195,11 +215,13 @@ func (r Result) Empty() bool {
 func (s *Sweeper) Sweep(ctx context.Context) (Result, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
+	s.last, s.before, s.clean = time.Now(), s.last, false
 	in, lists, err := s.look(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("collect garbage: %w", err)
 	}
-	result, err := s.remove(ctx, gcpolicy.What(in))
+	garbage := gcpolicy.What(in)
+	result, err := s.remove(ctx, garbage)
 	s.cfg.Swept(result.PodDirs+result.PodDirsFailed, result.PodDirsFailed)
 	var cutErr error
 	result.CutOff, cutErr = s.cutOff(ctx, lists)
@@ -207,6 +229,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (Result, error) {
 	if err != nil {
 		err = fmt.Errorf("collect garbage: %w", err)
 	}
+	s.clean = err == nil && garbage.Empty() && result.CutOff+len(s.cut) == 0
 	return result, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -498,6 +499,45 @@ func TestRunSweepsEachMinute(t *testing.T) {
 			if left := m.left("gone"); (left == nil) != swept {
 				t.Errorf("left after %v: %v", after, left)
 			}
+		})
+	}
+}
+
+// TestQuietHost: Run skips every second sweep of a host on which nothing changes, once the last sweep
+// saw no garbage, and no garbage can have been too young for it.
+func TestQuietHost(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		change  func(*machine, *Sweeper)
+		minutes []int // with a sweep
+	}{
+		{"quiet", func(*machine, *Sweeper) {}, []int{1, 2, 4, 6, 8}},
+		{"it is not known", func(_ *machine, s *Sweeper) { s.cfg.Quiet = nil }, []int{1, 2, 3, 4, 5, 6, 7, 8}},
+		{"changes", func(_ *machine, s *Sweeper) { s.cfg.Quiet = func(time.Time) bool { return false } }, []int{1, 2, 3, 4, 5, 6, 7, 8}},
+		{"a change in minute 4", func(_ *machine, s *Sweeper) {
+			change := time.Now().Add(4*Period + time.Second)
+			s.cfg.Quiet = func(since time.Time) bool { return time.Now().Before(change) || change.Before(since) }
+		}, []int{1, 2, 4, 5, 6, 8}},
+		{"garbage at first", func(m *machine, _ *Sweeper) { m.pod("gone", true) }, []int{1, 2, 3, 5, 7}},
+		{"errors", func(m *machine, _ *Sweeper) { m.fail["List"] = errors.New("no such device") }, []int{1, 2, 3, 4, 5, 6, 7, 8}},
+		{"what a write left", func(m *machine, _ *Sweeper) { m.add("/root/bowline/"+".x"+host.TemporaryMark+"1", 0o640, "") }, []int{1, 2, 3, 5, 7}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine()
+				s := m.sweeper(t)
+				s.cfg.Quiet = func(time.Time) bool { return true }
+				test.change(m, s)
+				start := time.Now()
+				swept := map[int]bool{}
+				m.onList = func(string) { swept[int(time.Since(start)/Period)] = true }
+				stop := testutil.Go(t.Context(), s.Run)
+				time.Sleep(8*Period + time.Second)
+				testutil.Must(t, stop())
+				if got := slices.Sorted(maps.Keys(swept)); !slices.Equal(got, test.minutes) {
+					t.Errorf("swept in the minutes %v, want %v", got, test.minutes)
+				}
+			})
 		})
 	}
 }

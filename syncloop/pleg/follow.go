@@ -77,6 +77,7 @@ func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
 			if !more {
 				return
 			}
+			g.changedAt.set(time.Now())
 			if len(open) >= maxPendingHints {
 				g.cfg.Dropped()
 				g.Kick()

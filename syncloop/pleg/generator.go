@@ -106,6 +106,7 @@ type Generator struct {
 
 	events     atomic.Bool  // the event stream is open
 	opened     moment       // when the event stream was last opened
+	changedAt  moment       // when the runtime last reported anything new
 	partial    atomic.Bool  // the last relist failed to look at some pod
 	whole      atomic.Bool  // a relist has once known the user ID ranges of every pod
 	lastRelist moment       // start of the last successful relist
@@ -168,6 +169,13 @@ func (m *moment) time() time.Time {
 		return *at
 	}
 	return time.Time{}
+}
+
+// Quiet reports that the runtime has reported nothing new since a time: its event stream has been
+// open for all of it, and has shown no event.
+func (g *Generator) Quiet(since time.Time) bool {
+	opened, changed := g.opened.time(), g.changedAt.time()
+	return g.events.Load() && !g.partial.Load() && !opened.IsZero() && opened.Add(settleLimit).Before(since) && changed.Before(since)
 }
 
 // Healthy reports whether a relist succeeded within the last three minutes, and when the last
@@ -406,6 +414,7 @@ func (g *Generator) forget(uid types.UID) {
 }
 
 func (g *Generator) announce(uid types.UID) {
+	g.changedAt.set(time.Now())
 	g.mu.Lock()
 	g.changed[uid] = struct{}{}
 	g.mu.Unlock()

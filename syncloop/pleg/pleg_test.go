@@ -302,6 +302,50 @@ func TestHintsBringLooksForward(t *testing.T) {
 	})
 }
 
+// TestQuiet: the generator reports a quiet runtime only for a time in which the event stream was open,
+// and showed no event and no change.
+func TestQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.hints = make(chan Hint)
+		w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+		g := w.generator(t)
+		if g.Quiet(time.Now().Add(time.Hour)) {
+			t.Error("quiet before the stream has opened")
+		}
+		start := time.Now()
+		stop := testutil.Go(t.Context(), g.Run)
+		time.Sleep(time.Minute)
+		if g.Quiet(start) || g.Quiet(start.Add(settleLimit)) {
+			t.Error("quiet for a time in which an event could be missing")
+		}
+		if !g.Quiet(start.Add(settleLimit + time.Second)) {
+			t.Error("not quiet, though the stream has been open without an event")
+		}
+		w.hints <- Hint{ID: "unknown", Expect: Ended}
+		synctest.Wait()
+		last := time.Now()
+		if time.Sleep(time.Minute); g.Quiet(last) || !g.Quiet(last.Add(time.Second)) {
+			t.Error("an event ends the quiet up to its time, and only that")
+		}
+		// A change that no event announced.
+		w.mu.Lock()
+		w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
+		w.mu.Unlock()
+		testutil.Must(t, g.Relist(t.Context()))
+		last = time.Now()
+		if time.Sleep(time.Minute); g.Quiet(last) || !g.Quiet(last.Add(time.Second)) {
+			t.Error("a change ends the quiet up to its time, and only that")
+		}
+		close(w.hints)
+		synctest.Wait()
+		if g.Quiet(last.Add(time.Second)) {
+			t.Error("quiet without a stream")
+		}
+		_ = stop()
+	})
+}
+
 // A container ends before the event stream is open, and the lists show it only after the relist
 // that follows the opening: no hint announces it.
 func TestAnExitBeforeTheStreamIsSeenSoon(t *testing.T) {

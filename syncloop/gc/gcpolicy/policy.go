@@ -104,6 +104,11 @@ type Removals struct {
 	Foreign int
 }
 
+// Empty reports whether there is nothing to remove.
+func (r Removals) Empty() bool {
+	return len(r.Containers)+len(r.Sandboxes)+len(r.PodDirs)+len(r.LogDirs)+len(r.Links)+len(r.Cgroups)+len(r.Records) == 0
+}
+
 // What chooses the garbage.
 func What(in Input) Removals {
 	var out Removals
