@@ -166,8 +166,9 @@ type Mounts interface {
 	Mount(ctx context.Context, m Mount) error
 	// Unmount removes all mounts that are stacked at target; no error if there is none. A mount
 	// that is in use stays, and the error is a *BusyError. Memory and read-only mounts cannot
-	// lose data: they are detached and disappear with their last user. Unmount does not wait for
-	// a remote file server that does not answer.
+	// lose data: they are detached and disappear with their last user. A mount with another one
+	// below it is in use by that, and the error is ErrMountInside. Unmount does not wait for a
+	// remote file server that does not answer.
 	Unmount(ctx context.Context, target string) error
 	// MakeShared creates dir and, if the mount that contains it is not shared, mounts it on
 	// itself as a shared mount. Then containers see later mounts below dir, and the host sees the
@@ -354,7 +355,7 @@ var (
 	ErrLocked = errors.New("locked by another process")
 	// ErrTooLarge: a file is larger than the caller accepts.
 	ErrTooLarge = errors.New("file too large")
-	// ErrMountInside: a tree cannot be removed because it contains a mount.
+	// ErrMountInside: a tree cannot be removed, or a mount unmounted, because it contains a mount.
 	ErrMountInside = errors.New("something is still mounted inside")
 	// ErrSubPathUnsafe: a subPath leads out of its directory, or was changed during the check.
 	ErrSubPathUnsafe = errors.New("the subPath does not stay within its directory")

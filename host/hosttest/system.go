@@ -79,6 +79,7 @@ func testMounts(t *testing.T, m *machine) {
 
 	testMakeShared(t, m)
 	testBusyMounts(t, m)
+	testMountsBelow(t, m)
 
 	// Memory that is in use is unmounted all the same.
 	f, err := m.h.Open(ctx, a.Target+"/file")
@@ -146,6 +147,40 @@ func testMakeShared(t *testing.T, m *machine) {
 		t.Error("a mount of a file system was taken for one of a directory on itself")
 	}
 	testutil.Must(t, m.h.Unmount(ctx, private.Target))
+}
+
+// testMountsBelow: a mount with another one below it stays, and so does that one. The directory of a
+// bind mount elsewhere may have the same path.
+func testMountsBelow(t *testing.T, m *machine) {
+	ctx := context.Background()
+	d := m.dir(t)
+	outer, inner, elsewhere := d+"/with blank", d+"/with blank/in", d+"/elsewhere"
+	testutil.Must(t, m.h.MkdirAll(ctx, inner, 0o755, nil))
+	testutil.Must(t, m.h.MkdirAll(ctx, d+"/source/in", 0o755, nil))
+	testutil.Must(t, m.h.Mount(ctx, host.Mount{Source: inner, Target: elsewhere, Type: "bind"}))
+	for _, mount := range []host.Mount{
+		{Source: "tmpfs", Target: outer, Type: "tmpfs"},
+		{Source: d + "/source", Target: outer, Type: "bind"},
+	} {
+		testutil.Must(t, m.h.Mount(ctx, mount))
+		testutil.Must(t, m.h.Mount(ctx, host.Mount{Source: "tmpfs", Target: inner, Type: "tmpfs"}))
+		if err := m.h.Unmount(ctx, outer); !errors.Is(err, host.ErrMountInside) || errors.Is(err, host.ErrBusy) {
+			t.Errorf("%s with a mount below it: %v", mount.Type, err)
+		}
+		if list, err := m.h.ListMounts(ctx, outer); err != nil || len(list) != 2 {
+			t.Errorf("%s: left are %v, %v", mount.Type, list, err)
+		}
+		testutil.Must(t, m.h.Unmount(ctx, inner))
+		m.write(t, outer+"/file", "x")
+		f, err := m.h.Open(ctx, outer+"/file")
+		testutil.Must(t, err)
+		if err := m.h.Unmount(ctx, outer); errors.Is(err, host.ErrMountInside) || err != nil && !errors.Is(err, host.ErrBusy) {
+			t.Errorf("%s without a mount below it, in use: %v", mount.Type, err)
+		}
+		testutil.Must(t, f.Close())
+		testutil.Must(t, m.h.Unmount(ctx, outer))
+	}
+	testutil.Must(t, m.h.Unmount(ctx, elsewhere))
 }
 
 // testBusyMounts: a mount in use stays if data could be lost, and the error names its users.

@@ -226,7 +226,7 @@ func (h *Host) Unmount(ctx context.Context, target string) error {
 			}
 			switch {
 			case err == nil:
-			case errors.Is(err, host.ErrBusy):
+			case errors.Is(err, host.ErrBusy), errors.Is(err, host.ErrMountInside):
 				return err
 			case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 				return nil // not a mount point, or does not exist
@@ -253,6 +253,8 @@ func detach(ctx context.Context, target string) error {
 		return err
 	case at.top == nil:
 		return unix.EINVAL // unmounted in the meantime
+	case at.inside != "":
+		return at.hasInside(target)
 	case !machine.Detachable(at.top):
 		return busy(ctx, target, at.real, at.top)
 	}

@@ -25,6 +25,7 @@ type share struct {
 	real   string          // the path with the links in its parents resolved
 	top    *mountinfo.Info // nil: nothing is mounted
 	height int             // of the stack of mounts at the path
+	inside string          // the path of a mount below it; empty: none
 }
 
 // topAt does not access the target itself, because access to a network file system blocks while
@@ -37,12 +38,20 @@ func topAt(target string) (s share, err error) {
 	target = filepath.Clean(target)
 	s.real = filepath.Join(resolve(filepath.Dir(target)), filepath.Base(target))
 	for _, e := range entries {
-		if e.Mountpoint == s.real {
+		switch {
+		case e.Mountpoint == s.real:
 			s.height++
+		case machine.Below(s.real, e.Mountpoint):
+			s.inside = e.Mountpoint
 		}
 	}
 	s.top = machine.TopMount(entries, s.real)
 	return s, nil
+}
+
+// hasInside is the error for a mount that has another one below it.
+func (s share) hasInside(target string) error {
+	return fmt.Errorf("unmount %s: %s: %w", target, s.inside, host.ErrMountInside)
 }
 
 // sharedAt reports whether a network file system is among the mounts that are stacked at target.
@@ -129,6 +138,9 @@ func unmountShared(ctx context.Context, target string) (bool, error) {
 	err = program(ctx, sharedPatience, "umount", "-c", "--", at.real)
 	if !gone() && ctx.Err() == nil && !answers(ctx, at.real) {
 		err = program(ctx, sharedPatience, "umount", "-cf", "--", at.real)
+	}
+	if !gone() && at.inside != "" {
+		return false, at.hasInside(target)
 	}
 	if !gone() && ctx.Err() == nil && machine.Detachable(at.top) {
 		err = unix.Unmount(at.real, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)

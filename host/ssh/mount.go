@@ -96,8 +96,11 @@ func (h *Host) Unmount(ctx context.Context, target string) error {
 		}
 		target := path.Clean(target)
 		res, err := h.script(ctx, "unmount", target, scriptUnmount, []string{target, path.Dir(target), "5"}, nil)
-		if err != nil && res.Code == unmountBusy {
+		switch {
+		case err != nil && res.Code == unmountBusy:
 			return parseBusy(target, res.Stdout)
+		case err != nil && res.Code == exitMount:
+			return fmt.Errorf("unmount %s: %s: %w", target, messages(res.Stderr), host.ErrMountInside)
 		}
 		return err
 	})

@@ -230,6 +230,9 @@ func (h *memHost) Unmount(_ context.Context, target string) error {
 	if h.busy[target] {
 		return errors.New("device or resource busy")
 	}
+	if list := h.targets(target); h.mounts[target] != nil && len(list) > 1 {
+		return fmt.Errorf("unmount %s: %s: %w", target, list[0], host.ErrMountInside)
+	}
 	h.unmounted = append(h.unmounted, target)
 	h.drop(target)
 	return nil

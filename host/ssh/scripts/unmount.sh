@@ -3,7 +3,8 @@
 # read-only mounts are detached while they are in use, because no write can be lost.
 # The script does not stat the target: stat may block on the file server. If nothing uses
 # the mount, the kernel detaches it before it waits for the server; that wait lasts as long
-# as the umount process, at most PATIENCE seconds.
+# as the umount process, at most PATIENCE seconds. A mount below TARGET keeps it: the script
+# exits with 32.
 [ -d "$2" ] || exit 0
 real "$2"
 real=${real%/}/${1##*/}
@@ -42,6 +43,15 @@ held() {
 	exit 35
 }
 
+# childless: exits with 32 if there is a mount below $real. The root of a mount may have the same
+# path, so the pattern begins at the first field.
+childless() {
+	[ -z "$(sed -n -e "\\,^[^ ]* [^ ]* [^ ]* [^ ]* $pattern/,{=;q;}" /proc/self/mountinfo)" ] || {
+		printf 'a mount below it\n' >&2
+		exit 32
+	}
+}
+
 # loose: whether the topmost mount can be detached without losing a write.
 loose() {
 	case $top in
@@ -73,6 +83,7 @@ while survey && [ "$height" -gt 0 ]; do
 			patient umount -cf -- "$real" 2>/dev/null || patient umount -f -- "$real" 2>/dev/null || :
 		survey
 		[ "$height" = "$before" ] || continue
+		childless
 		if loose; then
 			patient umount -cl -- "$real" 2>/dev/null || patient umount -l -- "$real" 2>/dev/null || :
 			survey
@@ -88,6 +99,7 @@ while survey && [ "$height" -gt 0 ]; do
 		*[Bb]usy*) ;;
 		*) fail "$said" ;;
 		esac
+		childless
 		loose || held
 		umount -l -- "$real"
 	}
