@@ -139,6 +139,8 @@ type podState struct {
 	made    bool          // the record and the pod directory exist
 	dirs    map[string]bool
 	fresh   bool // the pod directory is new: nothing can be mounted in it
+	new     bool // this process created the pod directory
+	parts   bool // this process may have mounted subPaths
 	volumes map[string]*volumeState
 }
 
@@ -147,9 +149,10 @@ type volumeState struct {
 	mount  Mount
 	plugin string // PluginName, set by Prepare
 	ready  bool
-	failed bool // the last attempt of this process to set it up
-	first  bool // no other pod had mounted its device when this process did for this pod
-	bound  bool // mount.HostPath is a mount point; a reboot of the host unmounts it
+	failed bool   // the last attempt of this process to set it up
+	first  bool   // no other pod had mounted its device when this process did for this pod
+	bound  bool   // mount.HostPath is a mount point; a reboot of the host unmounts it
+	memory string // where a file system in memory may be mounted for it; empty: nowhere
 	// hash is of the content that this process wrote last; written is set if there is one.
 	hash    [32]byte
 	written bool

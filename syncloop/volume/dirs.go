@@ -102,7 +102,7 @@ func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) er
 		return &DirsError{Pod: p.Namespace + "/" + p.Name, Err: err}
 	}
 	if !ps.made {
-		ps.made, ps.fresh = true, made[1]
+		ps.made, ps.fresh, ps.new = true, made[1], made[1]
 	}
 	for _, d := range dirs {
 		ps.dirs[d] = true

@@ -28,6 +28,7 @@ func (m *Manager) setUpEmptyDir(ctx context.Context, p *v1.Pod, v *v1.Volume, vs
 	case e.Medium == v1.StorageMediumDefault:
 	case e.Medium == v1.StorageMediumMemory, isHugePages(e.Medium):
 		memory, huge = true, isHugePages(e.Medium)
+		vs.memory = dir
 		if !at.mounted[dir] {
 			vs.ready = false // lost with a reboot of the host, if it was ever mounted
 		}

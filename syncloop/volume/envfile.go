@@ -29,6 +29,7 @@ func (m *Manager) EnvFile(ctx context.Context, uid types.UID, volume, file strin
 	}
 	if ps != nil {
 		defer m.unlock(ps)
+		ps.parts = true
 	}
 	mount, ok := m.Mounts(uid)[volume]
 	if !ok {

@@ -16,10 +16,10 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Release unmounts everything in the pod's directory, deepest first, removes the directory, and
-// drops the pod's tokens and certificates. It needs no earlier Prepare, may be called again, and is
-// complete when it returns nil. It removes nothing through a mount: if an unmount fails, it returns
-// an error and keeps the tree.
+// Release unmounts everything in the pod's directory, removes the directory, and drops the pod's
+// tokens and certificates. It needs no earlier Prepare, may be called again, and is complete when it
+// returns nil. It removes nothing through a mount: if an unmount fails, it returns an error and
+// keeps the tree.
 //
 // The pod's record stays for the sweep of its logs and cgroup. A directory without a record is
 // ErrForeign.
@@ -36,7 +36,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	}
 	if exists {
 		began := time.Now()
-		err := m.removePodDir(ctx, uid)
+		err := m.removePodDir(ctx, uid, ps)
 		for _, vs := range ps.volumes {
 			m.observe(vs.plugin, opUnmount, began, err)
 		}
@@ -92,24 +92,63 @@ func (m *Manager) ours(ctx context.Context, uid types.UID, ps *podState) (bool, 
 // container's own mount that propagated late).
 const removeTries = 3
 
-func (m *Manager) removePodDir(ctx context.Context, uid types.UID) error {
+func (m *Manager) removePodDir(ctx context.Context, uid types.UID, ps *podState) error {
 	dir := m.podDir(uid)
-	var err error
-	for range removeTries {
-		if err = m.unmountAll(ctx, dir); err != nil {
+	if known, all := ps.memoryMounts(); all {
+		err := m.removeAfter(ctx, dir, m.unmountEach(ctx, known))
+		if !errors.Is(err, host.ErrMountInside) && !errors.Is(err, host.ErrBusy) {
 			return err
 		}
-		err = m.cfg.Host.RemoveTree(ctx, dir)
-		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+	}
+	var err error
+	for range removeTries {
+		err = m.removeAfter(ctx, dir, m.unmountAll(ctx, dir))
 		if !errors.Is(err, host.ErrMountInside) {
 			break
 		}
 	}
-	return fmt.Errorf("remove %s: %w", dir, err)
+	return err
 }
 
+// removeAfter removes the directory of a pod if nothing was left mounted in it.
+func (m *Manager) removeAfter(ctx context.Context, dir string, unmounted error) error {
+	if unmounted != nil {
+		return unmounted
+	}
+	if err := m.cfg.Host.RemoveTree(ctx, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	return nil
+}
+
+// memoryMounts returns where this process has mounted file systems in memory, and whether it knows
+// of no other mounts. Most pods have no others, so that Release need not list them: the removal
+// notices a mount that is left.
+func (ps *podState) memoryMounts() (targets []string, all bool) {
+	if !ps.new || ps.parts {
+		return nil, false
+	}
+	for _, vs := range ps.volumes {
+		if vs.bound {
+			return nil, false
+		}
+		if vs.memory != "" {
+			targets = append(targets, vs.memory)
+		}
+	}
+	return targets, true
+}
+
+func (m *Manager) unmountEach(ctx context.Context, targets []string) error {
+	for _, target := range targets {
+		if err := m.cfg.Host.Unmount(ctx, target); err != nil {
+			return fmt.Errorf("unmount %s: %w", target, err)
+		}
+	}
+	return nil
+}
+
+// unmountAll unmounts what is mounted in dir, deepest first.
 func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 	mounts, err := m.cfg.Host.ListMounts(ctx, dir)
 	if err != nil {

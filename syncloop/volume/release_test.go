@@ -231,3 +231,59 @@ func TestSubPath(t *testing.T) {
 		t.Errorf("after the release: %s, %v", at, err)
 	}
 }
+
+// TestReleaseWithoutAList: if this process knows all mounts of a pod, Release does not list them. It
+// does if it cannot know them, or if the removal finds another one.
+func TestReleaseWithoutAList(t *testing.T) {
+	subPath := func(t *testing.T, h *memHost, m *Manager, p *v1.Pod) {
+		_, err := m.SubPath(t.Context(), p, "c", 0, &v1.VolumeMount{Name: "scratch"}, "dir")
+		testutil.Must(t, err)
+	}
+	inside := func(at string) func(*testing.T, *memHost, *Manager, *v1.Pod) {
+		return func(t *testing.T, h *memHost, _ *Manager, _ *v1.Pod) {
+			testutil.Must(t, h.Mount(t.Context(), host.Mount{Target: at}))
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		before func(*testing.T, *memHost, *Manager, *v1.Pod)
+		again  bool // another process releases
+		lists  int
+	}{
+		{name: "known"},
+		{name: "a reboot of the host", before: func(_ *testing.T, h *memHost, _ *Manager, _ *v1.Pod) { h.reboot() }},
+		{name: "another process", again: true, lists: 1},
+		{name: "a subPath", before: subPath, lists: 1},
+		{name: "a mount in a volume on disk", before: inside("/root/pods/u/volumes/kubernetes.io~empty-dir/scratch/inner"), lists: 1},
+		{name: "a mount in a volume in memory", before: inside("/root/pods/u/volumes/kubernetes.io~secret/sec/inner"), lists: 1},
+		{name: "a disk that hides a volume in memory", before: func(_ *testing.T, h *memHost, _ *Manager, _ *v1.Pod) {
+			target := "/root/pods/u/volumes/kubernetes.io~secret/sec"
+			h.fails = map[string]error{target: &host.BusyError{Target: target}}
+			h.before = func(method, _ string) {
+				if method == "ListMounts" {
+					h.fails = nil
+				}
+			}
+		}, lists: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h, cluster := newMemHost(), newCluster()
+			m, p := newManager(t, h, cluster), testPod(emptyDir("", ""), secretVolume("sec"))
+			prepare(t, m, p)
+			if c.before != nil {
+				c.before(t, h, m, p)
+			}
+			if c.again {
+				m = newManager(t, h, cluster)
+			}
+			h.calls = nil
+			testutil.Must(t, m.Release(t.Context(), "u"))
+			if lists := h.count("ListMounts"); lists != c.lists {
+				t.Errorf("%d lists, want %d: %q", lists, c.lists, h.calls)
+			}
+			if len(h.mounts) > 0 || h.nodes["/root/pods/u"] != nil {
+				t.Errorf("left are the mounts %v and %v", h.mounts, h.nodes["/root/pods/u"])
+			}
+		})
+	}
+}

@@ -29,6 +29,9 @@ func (m *Manager) setUpRendered(ctx context.Context, p *v1.Pod, v *v1.Volume, vs
 	plugin, memory := placeOf(v)
 	dir := m.volumeDir(p.UID, plugin, v.Name)
 	vs.mount = Mount{HostPath: dir, ReadOnly: true, SELinux: true}
+	if memory {
+		vs.memory = dir
+	}
 
 	switch {
 	case !memory:

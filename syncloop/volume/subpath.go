@@ -40,6 +40,7 @@ func (m *Manager) SubPath(ctx context.Context, p *v1.Pod, container string, inde
 	}
 	if ps != nil {
 		defer m.unlock(ps)
+		ps.parts = true
 	}
 	mount, ok := m.Mounts(p.UID)[vm.Name]
 	if !ok {
