@@ -98,6 +98,10 @@ func TestCausesAreNarrow(t *testing.T) {
 		{Scenario: "rejected-cpu", Where: "status at the end: allocatedResources.cpu", Kubelet: "(absent)", Other: "5"},
 		{Scenario: "rejected-os", Where: "status at the end: conditions[Ready].reason", Kubelet: "(absent)", Other: "PodSandboxNotReady"},
 		{Scenario: "rejected-os", Where: "status at the end: conditions[Ready].type", Kubelet: "(absent)", Other: "Initialized"},
+		{Scenario: "poststart-fails", Where: "lives of main", Kubelet: "terminated Error exit 143 signal 0", Other: "terminated Completed exit 0 signal 0"},
+		{Scenario: "poststart-fails", Where: "status at the end: containerStatuses[main].state.terminated.exitCode", Kubelet: "143", Other: "0"},
+		{Scenario: "poststart-fails", Where: "status at the end: containerStatuses[main].state.terminated.reason", Kubelet: "Error", Other: "Completed"},
+		{Scenario: "secret-missing", Where: "events of the pod", Kubelet: "Warning FailedMount (kubelet)", Other: "Normal Pulled (kubelet)"},
 	} {
 		if why := Explain(causes, d, false); why != "" {
 			t.Errorf("%s is explained: %s", d, why)
