@@ -260,7 +260,7 @@ func (a *arena) spread(t *testing.T, teams [][]*node, cases []testCase, run func
 				}
 				a.mu.Unlock()
 				if c.name != i.c.name {
-					t.Logf("%s did not strike in three lives; %s was run in its place", i.c.name, c.name)
+					t.Logf("%s never struck; %s was run in its place", i.c.name, c.name)
 				}
 				if len(bad) > 0 {
 					t.Errorf("%s on %s, %v to %v:\n\t%s", c.name, team[0].name, start.Format("15:04:05.000"),

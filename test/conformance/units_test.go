@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"testing"
@@ -18,23 +19,26 @@ func TestArgvOf(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	type result struct {
-		argv []string
-		err  error
+	if argv, err := argvOf(ended(t), cmd.Process.Pid, "tail"); err == nil {
+		t.Fatalf("read %q before the program ran", argv)
 	}
-	got := make(chan result)
+	got := make(chan error)
+	var argv []string
 	go func() {
-		argv, err := argvOf(t.Context(), cmd.Process.Pid, "tail")
-		got <- result{argv, err}
+		var err error
+		argv, err = argvOf(t.Context(), cmd.Process.Pid, "tail")
+		got <- err
 	}()
-	select {
-	case r := <-got:
-		t.Fatalf("read %q, %v before the program ran", r.argv, r.err)
-	default:
-	}
 	_, err = fmt.Fprintln(in)
 	testutil.Must(t, err)
-	if r := <-got; r.err != nil || fmt.Sprint(r.argv) != "[tail -f /dev/null]" {
-		t.Errorf("read %q, %v", r.argv, r.err)
+	if err := <-got; err != nil || fmt.Sprint(argv) != "[tail -f /dev/null]" {
+		t.Errorf("read %q, %v", argv, err)
 	}
+}
+
+// ended returns a context that has ended.
+func ended(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
 }
