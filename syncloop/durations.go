@@ -107,8 +107,8 @@ func (s *syncing) begin(w *worker, now time.Time, o pod.Observed) {
 	if !s.decided {
 		if w.term == nil {
 			w.loop.cfg.Metrics.containers.Observe(float64(len(w.api.Spec.Containers)))
+			w.starting.follow(w.loop.cfg.Metrics, now, w.created, o)
 		}
-		w.starting.follow(w.loop.cfg.Metrics, now, w.created, o)
 	}
 	if s.since.IsZero() {
 		s.since, s.kind = now, s.kindOf(w)

@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/allocation"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
 // shows compares the series of counters and gauges, "name{labels} value", and of histograms
@@ -147,6 +148,24 @@ func TestCountsOfStarts(t *testing.T) {
 		"run_podsandbox_duration_seconds{runtime_handler=} 1",
 		"run_podsandbox_duration_seconds{runtime_handler=kata} 1",
 		"run_podsandbox_errors_total{runtime_handler=kata} 2")
+}
+
+// TestCountsOfAnEndingPod: a worker that begins with the end of a pod starts nothing. It may be the
+// successor of one that ended while the API server's last word on the pod arrived.
+func TestCountsOfAnEndingPod(t *testing.T) {
+	for _, ending := range []bool{false, true} {
+		r := metrics.NewKubeRegistry()
+		l := &Loop{cfg: Config{Metrics: NewMetrics(r)}, allocation: allocation.New(allocation.Config{})}
+		w := newWorker(l, pod.Ref{}, false)
+		w.api = aPod(nil)
+		want := "1"
+		if ending {
+			w.term, want = &plan.Terminate{}, "0"
+		}
+		w.sync.begin(w, time.Now(), pod.Observed{Seq: 1})
+		shows(t, r, "kubelet_pod_worker_start_duration_seconds kubelet_containers_per_pod_count",
+			"containers_per_pod_count{} "+want, "pod_worker_start_duration_seconds{} "+want)
+	}
 }
 
 // TestStartSLI: the SLI leaves out pods with volumes that outlive them, and the first pod with a network

@@ -31,7 +31,7 @@ func (t *tracing) follow(ctx context.Context, w *worker, o pod.Observed) context
 	if tracer == nil {
 		return ctx
 	}
-	if !t.decided && o.Fresh() && !o.Exists() && stateOfStart(w.pod, &w.pod.Status) == startPending {
+	if !t.decided && w.term == nil && o.Fresh() && !o.Exists() && stateOfStart(w.pod, &w.pod.Status) == startPending {
 		// The context is new: the pod's start is the root.
 		_, span := tracer.Start(context.Background(), spanOfStart, trace.WithTimestamp(w.created), trace.WithAttributes(
 			attribute.String("k8s.namespace.name", w.ref.Namespace), attribute.String("k8s.pod.name", w.ref.Name),
