@@ -101,7 +101,11 @@ type Files interface {
 	// RemoveTree removes a directory and its content. It does not follow links and never crosses
 	// into a mount: if there is one, it fails with ErrMountInside before it removes anything. It
 	// returns no error if path does not exist.
-	RemoveTree(ctx context.Context, path string) error
+	//
+	// Before that it unmounts each of the file systems in memory that are mounted at unmount, below
+	// path, if nothing uses it. A path where nothing is mounted is no error, and of stacked mounts
+	// only the topmost goes.
+	RemoveTree(ctx context.Context, path string, unmount ...string) error
 	// ChownGroup gives the tree at path to group gid with the kubelet's fsGroup rules (setgid on
 	// directories, rw for the group, only r if readOnly).
 	ChownGroup(ctx context.Context, path string, gid int64, readOnly bool) error

@@ -25,7 +25,7 @@ type Machine interface {
 	Stat(ctx context.Context, path string) (host.FileInfo, error)
 	List(ctx context.Context, dir string) ([]host.FileInfo, error)
 	Remove(ctx context.Context, path string) error
-	RemoveTree(ctx context.Context, path string) error
+	RemoveTree(ctx context.Context, path string, unmount ...string) error
 	Run(ctx context.Context, cmd host.Command) (host.Result, error)
 }
 

@@ -92,7 +92,7 @@ func (m *memory) Remove(_ context.Context, p string) error {
 	return nil
 }
 
-func (m *memory) RemoveTree(_ context.Context, p string) error {
+func (m *memory) RemoveTree(_ context.Context, p string, _ ...string) error {
 	maps.DeleteFunc(m.files, func(f, _ string) bool { return f == p || strings.HasPrefix(f, p+"/") })
 	return nil
 }

@@ -192,6 +192,18 @@ func (m *machine) ListMounts(_ context.Context, dir string) ([]host.Mount, error
 	return out, nil
 }
 
+func (m *machine) RemoveTree(ctx context.Context, dir string, unmount ...string) error {
+	if !m.inUse.Load() {
+		for _, target := range unmount {
+			_ = m.Unmount(ctx, target)
+		}
+	}
+	if left, _ := m.ListMounts(ctx, dir); len(left) > 0 {
+		return fmt.Errorf("remove tree %s: %s: %w", dir, left[0].Target, host.ErrMountInside)
+	}
+	return m.Host.RemoveTree(ctx, dir)
+}
+
 func (m *machine) BindSubPath(ctx context.Context, s host.SubPath) error {
 	return m.Mount(ctx, host.Mount{Source: s.Root + "/" + s.Path, Target: s.Target, Type: "bind"})
 }

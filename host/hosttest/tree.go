@@ -394,4 +394,47 @@ func testRemoveTree(t *testing.T, m *machine) {
 			m.wantFile(t, d+"/outside/victim", "keep")
 		})
 	}
+	t.Run("unmounts what the caller names", func(t *testing.T) {
+		p := build(t)
+		named, other := p+"/a/b/[c, *] \"d\"", p+"/a/other"
+		for _, target := range []string{named, other} {
+			if err := m.h.Mount(ctx, host.Mount{Source: "tmpfs", Target: target, Type: "tmpfs"}); err != nil {
+				t.Skipf("this machine lets us mount nothing: %v", err)
+			}
+			m.write(t, target+"/inside", "keep")
+			t.Cleanup(func() { testutil.Must(t, m.h.Unmount(context.Background(), target)) })
+		}
+		for _, target := range []string{d + "/outside", p, p + "/../outside", "a", ""} {
+			if err := m.h.RemoveTree(ctx, p, named, target); err == nil || errors.Is(err, host.ErrMountInside) {
+				t.Errorf("mount %q, not below the tree: %v", target, err)
+			}
+			m.wantFile(t, named+"/inside", "keep")
+		}
+		wantErr(t, m.h.RemoveTree(ctx, p, named), host.ErrMountInside, errors.Is)
+		m.wantFile(t, other+"/inside", "keep")
+		m.wantFile(t, p+"/a/b/c/file", "x") // refused before anything was removed
+		testutil.Must(t, m.h.RemoveTree(ctx, p, p+"/none", named, p+"/a/b", other))
+		if m.exists(t, p) {
+			t.Error("the tree is still there")
+		}
+		testutil.Must(t, m.h.RemoveTree(ctx, p, named))
+		m.wantFile(t, d+"/outside/victim", "keep")
+	})
+	t.Run("a named mount is in use", func(t *testing.T) {
+		p := build(t)
+		named := p + "/a/used"
+		if err := m.h.Mount(ctx, host.Mount{Source: "tmpfs", Target: named, Type: "tmpfs"}); err != nil {
+			t.Skipf("this machine lets us mount nothing: %v", err)
+		}
+		m.write(t, named+"/inside", "keep")
+		if err := m.h.Mount(ctx, host.Mount{Source: "tmpfs", Target: named + "/below", Type: "tmpfs"}); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, m.h.RemoveTree(ctx, p, named), host.ErrMountInside, errors.Is)
+		m.wantFile(t, named+"/inside", "keep")
+		testutil.Must(t, m.h.RemoveTree(ctx, p, named+"/below", named))
+		if m.exists(t, p) {
+			t.Error("the tree is still there")
+		}
+	})
 }

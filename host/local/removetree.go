@@ -18,7 +18,7 @@ import (
 // RemoveTree checks for mounts before it removes anything, and again at every step, because pods
 // write to these directories while it runs. It holds a descriptor of each directory on its way,
 // so that a link put in place of one cannot lead it outside.
-func (h *Host) RemoveTree(ctx context.Context, path string) error {
+func (h *Host) RemoveTree(ctx context.Context, path string, unmount ...string) error {
 	return run(h, ctx, "RemoveTree", treeDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("remove tree", path); err != nil {
 			return err
@@ -27,6 +27,12 @@ func (h *Host) RemoveTree(ctx context.Context, path string) error {
 		dir, base := filepath.Split(path)
 		if base == "" {
 			return errors.New("remove tree: refusing to remove /")
+		}
+		if err := machine.CheckBelow(path, unmount); err != nil {
+			return fmt.Errorf("remove tree: %w", err)
+		}
+		for _, target := range unmount {
+			_ = unix.Unmount(target, unix.UMOUNT_NOFOLLOW) // a mount that stays is found below
 		}
 		st, err := os.Lstat(path)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -82,9 +82,8 @@ func TestProgramsOfAPod(t *testing.T) {
 		{"Make", func() error { _, err := h.Make(ctx, files...); return err }, []string{"mkdir"}},
 		{"ReadTail of an empty file", func() error { _, err := h.ReadTail(ctx, files[1].Path, 100); return err }, nil},
 		{"ListMounts", func() error { _, err := h.ListMounts(ctx, pod); return err }, []string{"head", "sed"}},
-		{"Unmount", func() error { return h.Unmount(ctx, token) }, []string{"sed", "umount"}},
-		{"Unmount again", func() error { return h.Unmount(ctx, token) }, []string{"sed"}},
-		{"RemoveTree", func() error { return h.RemoveTree(ctx, pod) }, []string{"grep", "rm", "unshare"}},
+		{"RemoveTree", func() error { return h.RemoveTree(ctx, pod, token) }, []string{"grep", "rm", "umount", "unshare"}},
+		{"Unmount", func() error { return h.Unmount(ctx, pod) }, []string{"sed"}},
 		{"RemoveCgroup", func() error { return h.RemoveCgroup(ctx, cgroup, true) }, []string{"rmdir"}},
 	} {
 		t.Run(step.name, func(t *testing.T) {

@@ -21,7 +21,7 @@ const exitMount = 32
 // descriptors, follows no links and enters no other file system. Without GNU rm the script
 // itself walks, and checks each directory that it enters. If the host allows no mount namespace,
 // the script does not notice a bind mount of the same file system that appears during the run.
-func (h *Host) RemoveTree(ctx context.Context, p string) error {
+func (h *Host) RemoveTree(ctx context.Context, p string, unmount ...string) error {
 	return run(h, ctx, "RemoveTree", treeDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("remove tree", p); err != nil {
 			return err
@@ -30,11 +30,14 @@ func (h *Host) RemoveTree(ctx context.Context, p string) error {
 		if p == "/" {
 			return errors.New("remove tree: refusing to remove /")
 		}
+		if err := machine.CheckBelow(p, unmount); err != nil {
+			return fmt.Errorf("remove tree: %w", err)
+		}
 		f, flag := h.machine(), ""
 		if f.oneFS {
 			flag = "--one-file-system"
 		}
-		res, err := h.script(ctx, "remove tree", p, scriptRemoveTree.on(f), []string{p, path.Dir(p), path.Base(p), flag}, nil)
+		res, err := h.script(ctx, "remove tree", p, scriptRemoveTree.on(f), append([]string{p, path.Dir(p), path.Base(p), flag}, unmount...), nil)
 		switch {
 		case res.Code == exitMount:
 			return fmt.Errorf("remove tree %s: %s: %w", p, messages(res.Stderr), host.ErrMountInside)

@@ -38,19 +38,19 @@ func script(name string) string {
 }
 
 // privateScript is a script that runs in a mount namespace which receives no new mounts, if the
-// host allows one.
+// host allows one. What before does is seen in the namespace of the shell.
 type privateScript struct {
 	shared    string // in the namespace of the shell
 	unshared  string // in one of its own
 	remounted string // with an unshare(1) before util-linux 2.27, which leaves mounts shared
 }
 
-func private(names ...string) privateScript {
-	text := load(names...)
+func private(before string, names ...string) privateScript {
+	before, text := script(before), load(names...)
 	return privateScript{
-		shared:    text,
-		unshared:  "exec unshare -m --propagation private sh -c " + shell.Quote(text) + ` sh "$@"`,
-		remounted: "exec unshare -m sh -c " + shell.Quote("mount --make-rprivate / 2>/dev/null\n"+text) + ` sh "$@"`,
+		shared:    before + text,
+		unshared:  before + "exec unshare -m --propagation private sh -c " + shell.Quote(text) + ` sh "$@"`,
+		remounted: before + "exec unshare -m sh -c " + shell.Quote("mount --make-rprivate / 2>/dev/null\n"+text) + ` sh "$@"`,
 	}
 }
 
@@ -87,7 +87,7 @@ var (
 	scriptStatPlain    = load("stat_plain") + "info \"$1\"\n"
 	scriptListPlain    = load("stat_plain", "list_plain")
 	scriptRun          = load("run")
-	scriptRemoveTree   = private("enter", "removetree")
+	scriptRemoveTree   = private("unmountfirst", "enter", "removetree")
 	scriptChownGroup   = load("enter", "chowngroup")
 	scriptWriteTree    = load("writetree")
 	scriptMount        = load("mount")

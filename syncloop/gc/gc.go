@@ -29,7 +29,7 @@ import (
 type Host interface {
 	List(ctx context.Context, dir string) ([]host.FileInfo, error)
 	Remove(ctx context.Context, path string) error
-	RemoveTree(ctx context.Context, path string) error
+	RemoveTree(ctx context.Context, path string, unmount ...string) error
 	ListCgroups(ctx context.Context, path string) ([]string, error)
 	RemoveCgroup(ctx context.Context, path string, kill bool) error
 }

@@ -103,7 +103,7 @@ func (m *machine) Remove(_ context.Context, p string) error {
 	return nil
 }
 
-func (m *machine) RemoveTree(_ context.Context, p string) error {
+func (m *machine) RemoveTree(_ context.Context, p string, _ ...string) error {
 	if err := m.call("RemoveTree", p); err != nil {
 		return err
 	}

@@ -286,11 +286,17 @@ func (h *memHost) ListMounts(_ context.Context, dir string) ([]host.Mount, error
 	return list, nil
 }
 
-func (h *memHost) RemoveTree(_ context.Context, p string) error {
+func (h *memHost) RemoveTree(_ context.Context, p string, unmount ...string) error {
 	err := h.enter("RemoveTree", p)
 	defer h.mu.Unlock()
 	if err != nil {
 		return err
+	}
+	for _, target := range unmount {
+		if h.fails[target] == nil && !h.busy[target] && len(h.targets(target)) == 1 {
+			h.unmounted = append(h.unmounted, target)
+			h.drop(target)
+		}
 	}
 	if len(h.targets(p)) > 0 {
 		return host.ErrMountInside

@@ -95,14 +95,16 @@ const removeTries = 3
 func (m *Manager) removePodDir(ctx context.Context, uid types.UID, ps *podState) error {
 	dir := m.podDir(uid)
 	if known, all := ps.memoryMounts(); all {
-		err := m.removeAfter(ctx, dir, m.unmountEach(ctx, known))
-		if !errors.Is(err, host.ErrMountInside) && !errors.Is(err, host.ErrBusy) {
+		err := m.removeDir(ctx, dir, known...)
+		if !errors.Is(err, host.ErrMountInside) {
 			return err
 		}
 	}
 	var err error
 	for range removeTries {
-		err = m.removeAfter(ctx, dir, m.unmountAll(ctx, dir))
+		if err = m.unmountAll(ctx, dir); err == nil {
+			err = m.removeDir(ctx, dir)
+		}
 		if !errors.Is(err, host.ErrMountInside) {
 			break
 		}
@@ -110,12 +112,10 @@ func (m *Manager) removePodDir(ctx context.Context, uid types.UID, ps *podState)
 	return err
 }
 
-// removeAfter removes the directory of a pod if nothing was left mounted in it.
-func (m *Manager) removeAfter(ctx context.Context, dir string, unmounted error) error {
-	if unmounted != nil {
-		return unmounted
-	}
-	if err := m.cfg.Host.RemoveTree(ctx, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// removeDir removes the directory of a pod if nothing but the file systems at unmount is mounted
+// in it.
+func (m *Manager) removeDir(ctx context.Context, dir string, unmount ...string) error {
+	if err := m.cfg.Host.RemoveTree(ctx, dir, unmount...); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", dir, err)
 	}
 	return nil
@@ -137,15 +137,6 @@ func (ps *podState) memoryMounts() (targets []string, all bool) {
 		}
 	}
 	return targets, true
-}
-
-func (m *Manager) unmountEach(ctx context.Context, targets []string) error {
-	for _, target := range targets {
-		if err := m.cfg.Host.Unmount(ctx, target); err != nil {
-			return fmt.Errorf("unmount %s: %w", target, err)
-		}
-	}
-	return nil
 }
 
 // unmountAll unmounts what is mounted in dir, deepest first.

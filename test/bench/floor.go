@@ -263,12 +263,11 @@ func (f *floor) down(ctx context.Context, fp *floorPod) error {
 	if err := f.play(ctx, fp, calls.Down); err != nil {
 		return err
 	}
+	var mounted []string
 	if dir, ok := f.volumeDir(p); ok {
-		if err := f.host.Unmount(ctx, dir); err != nil {
-			return err
-		}
+		mounted = append(mounted, dir)
 	}
-	if err := f.host.RemoveTree(ctx, spec.PodDir(f.machine.RootDir, p.UID)); err != nil {
+	if err := f.host.RemoveTree(ctx, spec.PodDir(f.machine.RootDir, p.UID), mounted...); err != nil {
 		return err
 	}
 	if err := f.host.RemoveCgroup(ctx, spec.CgroupPath(p, f.machine), false); err != nil {

@@ -5,6 +5,8 @@ package machine
 import (
 	"bufio"
 	"bytes"
+	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -119,6 +121,16 @@ func hasOption(list, option string) bool {
 // Below reports whether p is dir or inside it.
 func Below(dir, p string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+}
+
+// CheckBelow returns an error if one of the paths is not below dir.
+func CheckBelow(dir string, paths []string) error {
+	for _, p := range paths {
+		if p = path.Clean(p); p == dir || !Below(dir, p) {
+			return fmt.Errorf("%s is not below %s", p, dir)
+		}
+	}
+	return nil
 }
 
 // MountOf returns the mount that contains path; nil if there is none. path must not contain
