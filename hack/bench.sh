@@ -9,8 +9,8 @@ CGO_ENABLED=0 go build -o bin/bench ./test/bench
 
 # The kernel maps a large folio of the page cache around each page that a program touches. A file
 # that a linker wrote has other folios than a copy, and the same program then has up to 6 MiB more
-# resident memory. Both agents are therefore measured as copies.
-for program in bin/bowline "${BOWLINE_CACHE:-/var/cache/bowline}/bin/bowline-kubelet"; do
+# resident memory. All agents are therefore measured as copies.
+for program in bin/bowline "${BOWLINE_CACHE:-/var/cache/bowline}/bin/bowline-kubelet" ${BOWLINE_BENCH_BASE:+"$BOWLINE_BENCH_BASE"}; do
   cp "$program" "$program.copy"
   mv "$program.copy" "$program"
 done

@@ -130,7 +130,7 @@ func countRequests(ctx context.Context, agent running) (requests, error) {
 // costOf counts one agent's requests on a fresh host: those while it is idle, and those that a wave
 // adds.
 func (b *bench) costOf(ctx context.Context, system string) (cost apiCost, err error) {
-	agent, err := b.begin(ctx, system)
+	agent, err := b.begin(ctx, system, b.bowline)
 	if err != nil {
 		return cost, err
 	}

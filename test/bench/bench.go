@@ -48,8 +48,11 @@ type idle struct{ agent, runtime float64 }
 type bench struct {
 	options
 	lab     *lab
-	results map[string][]result
-	self    string // this program
+	results map[string][]result // by system
+	earlier map[string][]result // of the base
+	self    string              // this program
+	// baseVersion is how the base names itself.
+	baseVersion string
 	// Bowline's requests to the runtime, and how often it wrote to the API server for one pod, up
 	// and down; the bare CRI does the same.
 	tape               tape
@@ -72,22 +75,41 @@ func (b *bench) repetition(ctx context.Context, i int) error {
 		if !b.wants(system) {
 			continue
 		}
-		var r result
-		var err error
-		if system == sysBare {
-			r, err = b.bare(ctx)
-		} else {
-			r, err = b.agent(ctx, system)
+		for _, program := range b.programs(system, i) {
+			var r result
+			var err error
+			if system == sysBare {
+				r, err = b.bare(ctx)
+			} else {
+				r, err = b.agent(ctx, system, program)
+			}
+			if err != nil {
+				return fmt.Errorf("%s, repetition %d: %w", system, i+1, err)
+			}
+			results, name := b.results, system
+			if program != b.bowline {
+				results, name = b.earlier, system+", base"
+			}
+			results[system] = append(results[system], r)
+			fmt.Fprintf(os.Stderr, "%d/%d %-13s ready %6.2f s  gone %6.2f s  memory %s  agent %.2f s  runtime %.2f s  idle %s/%s  probed %s/%s  load %s\n",
+				i+1, b.runs, name, r.up.Seconds(), r.down.Seconds(), mib(r.memory), r.agentWork.Seconds(), r.runtimeWork.Seconds(),
+				percent(r.idle.agent), percent(r.idle.runtime), percent(r.idleProbed.agent), percent(r.idleProbed.runtime), labtest.Load())
 		}
-		if err != nil {
-			return fmt.Errorf("%s, repetition %d: %w", system, i+1, err)
-		}
-		b.results[system] = append(b.results[system], r)
-		fmt.Fprintf(os.Stderr, "%d/%d %-8s ready %6.2f s  gone %6.2f s  memory %s  agent %.2f s  runtime %.2f s  idle %s/%s  probed %s/%s  load %s\n",
-			i+1, b.runs, system, r.up.Seconds(), r.down.Seconds(), mib(r.memory), r.agentWork.Seconds(), r.runtimeWork.Seconds(),
-			percent(r.idle.agent), percent(r.idle.runtime), percent(r.idleProbed.agent), percent(r.idleProbed.runtime), labtest.Load())
 	}
 	return nil
+}
+
+// programs returns the builds of Bowline to measure as one system in repetition i. Which of the two
+// is first changes each time, because the machine may be slower or faster later on.
+func (b *bench) programs(system string, i int) []string {
+	_, remote := remoteDelay[system]
+	switch {
+	case b.base == "" || !remote && system != sysBowline:
+		return []string{b.bowline}
+	case i%2 == 0:
+		return []string{b.base, b.bowline}
+	}
+	return []string{b.bowline, b.base}
 }
 
 // fresh resets the host, so that no trace of the previous system is left, and pulls the images.
@@ -126,8 +148,8 @@ type running struct {
 	counts string
 }
 
-// begin starts an agent on a fresh host.
-func (b *bench) begin(ctx context.Context, system string) (r running, err error) {
+// begin starts an agent on a fresh host; program is the build of Bowline.
+func (b *bench) begin(ctx context.Context, system, program string) (r running, err error) {
 	if r.client, err = b.fresh(ctx); err != nil {
 		return r, err
 	}
@@ -138,10 +160,10 @@ func (b *bench) begin(ctx context.Context, system string) (r running, err error)
 			return r, err
 		}
 		r.wire.Delay(delay)
-		start = func(ctx context.Context) (int, func() error, error) { return b.startRemote(ctx, r.wire) }
+		start = func(ctx context.Context) (int, func() error, error) { return b.startRemote(ctx, program, r.wire) }
 	} else if system == sysBowline {
 		start = func(ctx context.Context) (int, func() error, error) {
-			return b.startBowline(ctx, b.lab.host().RuntimeSocket)
+			return b.startBowline(ctx, program, b.lab.host().RuntimeSocket)
 		}
 		r.counts = "http://" + b.lab.host().IP + healthPort + "/metrics"
 	}
@@ -163,9 +185,9 @@ func (b *bench) begin(ctx context.Context, system string) (r running, err error)
 }
 
 // agent measures Bowline or the kubelet.
-func (b *bench) agent(ctx context.Context, system string) (r result, err error) {
+func (b *bench) agent(ctx context.Context, system, program string) (r result, err error) {
 	delay, remote := remoteDelay[system]
-	begun, err := b.begin(ctx, system)
+	begun, err := b.begin(ctx, system, program)
 	if err != nil {
 		return r, err
 	}
@@ -216,7 +238,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	r.agentWork, r.runtimeWork = busy.agent+busyDown.agent, busy.runtime+busyDown.runtime
 	waitForIdle(ctx)
 	if remote {
-		if b.idle > 0 && delay == 0 && len(b.results[system]) == 0 { // takes minutes and varies little
+		if b.idle > 0 && delay == 0 && program == b.bowline && len(b.results[system]) == 0 { // takes minutes and varies little
 			if r.link, err = b.linkCost(ctx, client, wire); err != nil {
 				return r, err
 			}
@@ -315,14 +337,14 @@ func (b *bench) bare(ctx context.Context) (best result, err error) {
 // healthPort is the port of Bowline's process in the host.
 const healthPort = ":18080"
 
-// startBowline starts the program under test inside the host; socket is the runtime's.
-func (b *bench) startBowline(ctx context.Context, socket string) (pid int, stop func() error, err error) {
+// startBowline starts a build of Bowline inside the host; socket is the runtime's.
+func (b *bench) startBowline(ctx context.Context, program, socket string) (pid int, stop func() error, err error) {
 	h := b.lab.host()
 	file, err := b.config("endpoint: unix://" + socket + "\n  nodeIP: " + h.IP)
 	if err != nil {
 		return 0, nil, err
 	}
-	return b.launch(b.lab.Exec(ctx, theHost, b.bowline, "run", "--config", file, "--health-address", h.IP+healthPort))
+	return b.launch(b.lab.Exec(ctx, theHost, program, "run", "--config", file, "--health-address", h.IP+healthPort))
 }
 
 // config writes a BowlineConfiguration for the host. endpoint holds the lines that say how to reach

@@ -7,8 +7,9 @@
 //	bench -bowline bin/bowline -runtime crio [-out docs/bench-crio.md]
 //
 // Environment: BOWLINE_BENCH_RUNS (5), BOWLINE_BENCH_IDLE (1m, which covers one sweep of each kind;
-// 0 omits the idle rows), BOWLINE_BENCH_PODS (50) and BOWLINE_BENCH_LAB (the directory of a lab to
-// use and keep; without it the program makes and removes its own).
+// 0 omits the idle rows), BOWLINE_BENCH_PODS (50), BOWLINE_BENCH_LAB (the directory of a lab to
+// use and keep; without it the program makes and removes its own) and BOWLINE_BENCH_BASE (an earlier
+// build of Bowline, which is measured in turn with this one, and compared in a table of its own).
 package main
 
 import (
@@ -46,6 +47,7 @@ func main() {
 // options are the settings of one run.
 type options struct {
 	bowline string        // the program
+	base    string        // an earlier one to compare it with; empty: none
 	out     string        // Markdown file; empty: only standard output
 	with    string        // Markdown that the file ends with
 	labDir  string        // empty: make one
@@ -102,6 +104,11 @@ func parse(args []string) (options, error) {
 		o.idle = d
 	}
 	var err error
+	if o.base = os.Getenv("BOWLINE_BENCH_BASE"); o.base != "" {
+		if o.base, err = filepath.Abs(o.base); err != nil {
+			return o, err
+		}
+	}
 	o.bowline, err = filepath.Abs(o.bowline)
 	return o, err
 }
@@ -111,9 +118,14 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{options: o, results: map[string][]result{}}
+	b := &bench{options: o, results: map[string][]result{}, earlier: map[string][]result{}}
 	if b.self, err = os.Executable(); err != nil {
 		return err
+	}
+	if o.base != "" {
+		if b.baseVersion, err = programVersion(ctx, o.base); err != nil {
+			return err
+		}
 	}
 	if b.lab, err = openLab(ctx, o.labDir, o.runtime); err != nil {
 		return err

@@ -183,7 +183,7 @@ func (b *bench) record(ctx context.Context) (err error) {
 }
 
 func (b *bench) recordWave(ctx context.Context, w wave) (err error) {
-	_, stop, err := b.startBowline(ctx, recordSocket)
+	_, stop, err := b.startBowline(ctx, b.bowline, recordSocket)
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ type linkCost struct {
 	scrapes []scrapeCosts
 }
 
-// startRemote starts the program under test outside the host and connects it over wire.
-func (b *bench) startRemote(ctx context.Context, wire *labtest.Wire) (pid int, stop func() error, err error) {
+// startRemote starts a build of Bowline outside the host and connects it over wire.
+func (b *bench) startRemote(ctx context.Context, program string, wire *labtest.Wire) (pid int, stop func() error, err error) {
 	h := b.lab.host()
 	key, err := os.ReadFile(h.SSH.HostKey)
 	if err != nil {
@@ -48,7 +48,7 @@ func (b *bench) startRemote(ctx context.Context, wire *labtest.Wire) (pid int, s
 	if err != nil {
 		return 0, nil, err
 	}
-	cmd := exec.CommandContext(ctx, b.bowline, "run", "--config", file)
+	cmd := exec.CommandContext(ctx, program, "run", "--config", file)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return b.launch(cmd)
 }

@@ -145,6 +145,10 @@ func writeTable(w io.Writer, b *bench) {
 		fmt.Fprintln(w)
 		labtest.Table(w, remote)
 	}
+	if base := baseTable(b); base != nil {
+		fmt.Fprintln(w)
+		labtest.Table(w, base)
+	}
 	if scrapes := scrapeTable(b.scrapes()); scrapes != nil {
 		fmt.Fprintln(w)
 		labtest.Table(w, scrapes)
@@ -190,6 +194,9 @@ func document(b *bench, table []byte) []byte {
 	fmt.Fprintf(&d, `- Over SSH: Bowline runs next to the host. A proxy on loopback forwards the connections to the host's sshd, delays the data by the given milliseconds in each direction, and counts the bytes. Each byte count is measured once, over %s, after garbage collection has removed earlier pods.
 - Idle CPU is measured over %s with all pods running, from /proc. Pods with a probe have an HTTP readiness probe every 10 s.
 `, linkTime, b.options.idle)
+	if b.base != "" {
+		fmt.Fprintf(&d, "- The earlier build is %s (BOWLINE_BENCH_BASE). In each repetition, both builds are measured one after the other; which of them is first changes each time.\n", b.baseVersion)
+	}
 	if len(b.scrapes()) > 0 {
 		d.WriteString(scrapeNotes())
 	}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// programVersion returns what a build of Bowline prints about itself.
+func programVersion(ctx context.Context, program string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, "version").Output()
+	if err != nil {
+		return "", fmt.Errorf("BOWLINE_BENCH_BASE: %s version: %w", program, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// baseTable compares this build with the base; nil without one. Each cell has the ratio of the
+// medians, and the medians.
+func baseTable(b *bench) [][]string {
+	if len(b.earlier) == 0 {
+		return nil
+	}
+	table := [][]string{{"this build / the earlier one", "local socket", "SSH, 0 ms", "SSH, 10 ms", "SSH, 50 ms"}}
+	seconds := func(s float64) string { return fmt.Sprintf("%.2f s", s) }
+	for _, r := range []struct {
+		name string
+		read func(result) float64
+		show func(float64) string
+	}{
+		{fmt.Sprintf("%d pods to all Ready", b.pods), func(r result) float64 { return r.up.Seconds() }, seconds},
+		{fmt.Sprintf("%d pods to all gone", b.pods), func(r result) float64 { return r.down.Seconds() }, seconds},
+		{"one pod to Ready", func(r result) float64 { return r.one.Seconds() }, func(s float64) string { return fmt.Sprintf("%.0f ms", s*1000) }},
+		{"CPU of the agent for both waves", func(r result) float64 { return r.agentWork.Seconds() }, seconds},
+		{"CPU of " + b.runtimeName() + " for both waves", func(r result) float64 { return r.runtimeWork.Seconds() }, seconds},
+		{"peak memory of the agent (VmHWM)", func(r result) float64 { return float64(r.memory) }, func(n float64) string { return mib(int64(n)) }},
+		{"idle CPU of the agent", func(r result) float64 { return r.idle.agent }, percent},
+		{"idle CPU of the agent, pods with a probe", func(r result) float64 { return r.idleProbed.agent }, percent},
+	} {
+		line, measured := []string{r.name}, false
+		for _, s := range []string{sysBowline, sysSSH, sysSSH10, sysSSH50} {
+			ours, okOurs := median(b.results[s], r.read)
+			theirs, okTheirs := median(b.earlier[s], r.read)
+			if !okOurs || !okTheirs || theirs == 0 {
+				line = append(line, "-")
+				continue
+			}
+			measured = true
+			line = append(line, fmt.Sprintf("%.2f: %s / %s", ours/theirs, r.show(ours), r.show(theirs)))
+		}
+		if measured {
+			table = append(table, line)
+		}
+	}
+	return table
+}
