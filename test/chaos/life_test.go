@@ -65,15 +65,17 @@ func probe(what string) *v1.Probe {
 	return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: execAction("append", "/w/log", what)}, PeriodSeconds: 1, TimeoutSeconds: 10}
 }
 
-// lifePod is the pod of the kill matrix.
+// lifePod is the pod of the kill matrix. Its subPath is a mount that its release has to look for; the
+// pods of the other parts have only mounts that the node knows.
 func lifePod(name, node, dir string) *v1.Pod {
 	grace := int64(10)
 	init := container("init", "cat /cm/text; LEAVE")
 	init.ImagePullPolicy = v1.PullAlways
-	main := container("main", untilTold)
+	main := container("main", "test -s /text || exit 1\n"+untilTold)
 	for _, c := range []*v1.Container{&init, &main} {
 		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "cm", MountPath: "/cm"})
 	}
+	main.VolumeMounts = append(main.VolumeMounts, v1.VolumeMount{Name: "cm", MountPath: "/text", SubPath: "text"})
 	main.ReadinessProbe, main.LivenessProbe = probe("readiness"), probe("liveness")
 	main.Lifecycle = &v1.Lifecycle{
 		PostStart: &v1.LifecycleHandler{Exec: execAction("append", "/w/log", "postStart")},
