@@ -2,8 +2,10 @@ package cri
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
@@ -69,6 +71,9 @@ func (g *guard) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	if data.Len() > bulky {
 		g.decode <- struct{}{}
 		defer func() { <-g.decode }()
+		if data.Len() > huge {
+			makeRoom()
+		}
 		pool = mem.NopBufferPool{} // a pool would keep megabytes that no later reply needs
 	}
 	buf := data.MaterializeToBuffer(pool)
@@ -86,6 +91,22 @@ func (g *guard) Unmarshal(data mem.BufferSlice, v any) (err error) {
 		return err
 	}
 	return proto.Unmarshal(buf.ReadOnlyData(), m)
+}
+
+// huge is the size of a reply, in bytes, that no ordinary node with 110 pods sends: its lists have some
+// hundred KiB.
+const huge = 2 << 20
+
+// room limits how often makeRoom collects, because a host may send huge replies all the time. The lists of
+// sandboxes and of containers come together.
+var room = rate.NewLimiter(2, 4)
+
+// makeRoom collects the garbage of earlier huge replies before the next one takes as much memory again.
+// The collector alone begins only when the heap has grown by half.
+func makeRoom() {
+	if room.Allow() {
+		runtime.GC()
+	}
 }
 
 func (g *guard) check(wire []byte, m proto.Message) error {
