@@ -26,21 +26,11 @@ func baseTable(b *bench) [][]string {
 		return nil
 	}
 	table := [][]string{{"this build / the earlier one", "local socket", "SSH, 0 ms", "SSH, 10 ms", "SSH, 50 ms"}}
-	seconds := func(s float64) string { return fmt.Sprintf("%.2f s", s) }
-	for _, r := range []struct {
-		name string
-		read func(result) float64
-		show func(float64) string
-	}{
-		{fmt.Sprintf("%d pods to all Ready", b.pods), func(r result) float64 { return r.up.Seconds() }, seconds},
-		{fmt.Sprintf("%d pods to all gone", b.pods), func(r result) float64 { return r.down.Seconds() }, seconds},
-		{"one pod to Ready", func(r result) float64 { return r.one.Seconds() }, func(s float64) string { return fmt.Sprintf("%.0f ms", s*1000) }},
-		{"CPU of the agent for both waves", func(r result) float64 { return r.agentWork.Seconds() }, seconds},
-		{"CPU of " + b.runtimeName() + " for both waves", func(r result) float64 { return r.runtimeWork.Seconds() }, seconds},
-		{"peak memory of the agent (VmHWM)", func(r result) float64 { return float64(r.memory) }, func(n float64) string { return mib(int64(n)) }},
-		{"idle CPU of the agent", func(r result) float64 { return r.idle.agent }, percent},
-		{"idle CPU of the agent, pods with a probe", func(r result) float64 { return r.idleProbed.agent }, percent},
-	} {
+	for _, r := range append(b.figures(),
+		figure{"CPU of " + b.runtimeName() + " for both waves", func(r result) float64 { return r.runtimeWork.Seconds() }, seconds, 0},
+		figure{"idle CPU of the agent", func(r result) float64 { return r.idle.agent }, percent, 0},
+		figure{"idle CPU of the agent, pods with a probe", func(r result) float64 { return r.idleProbed.agent }, percent, 0},
+	) {
 		line, measured := []string{r.name}, false
 		for _, s := range []string{sysBowline, sysSSH, sysSSH10, sysSSH50} {
 			ours, okOurs := median(b.results[s], r.read)

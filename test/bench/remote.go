@@ -190,28 +190,38 @@ func (b *bench) linkCost(ctx context.Context, client kubernetes.Interface, wire 
 	return c, nil
 }
 
+// A figure is a measured value of a system, in a row of remoteTable and of baseTable.
+type figure struct {
+	name string
+	read func(result) float64
+	show func(float64) string
+	of   float64 // target for SSH over loopback, relative to the local socket; 0: none
+}
+
+// figures returns what is measured over the local socket and over SSH.
+func (b *bench) figures() []figure {
+	return []figure{
+		{fmt.Sprintf("%d pods to all Ready", b.pods), func(r result) float64 { return r.up.Seconds() }, seconds, 1.15},
+		{fmt.Sprintf("%d pods to all gone", b.pods), func(r result) float64 { return r.down.Seconds() }, seconds, 1.15},
+		{"one pod to Ready: token, configMap, two containers", func(r result) float64 { return r.one.Seconds() }, milliseconds, 0},
+		{"CPU of the agent for both waves", func(r result) float64 { return r.agentWork.Seconds() }, seconds, 0},
+		{"peak memory of the agent (VmHWM)", func(r result) float64 { return float64(r.memory) }, func(n float64) string { return mib(int64(n)) }, 0},
+	}
+}
+
+func seconds(s float64) string { return fmt.Sprintf("%.2f s", s) }
+
+func milliseconds(s float64) string { return fmt.Sprintf("%.0f ms", s*1000) }
+
 // remoteTable compares the local socket and SSH.
 func remoteTable(b *bench) [][]string {
 	systems := []string{sysBowline, sysSSH, sysSSH10, sysSSH50}
-	seconds := func(s float64) string { return fmt.Sprintf("%.2f s", s) }
-	milli := func(s float64) string { return fmt.Sprintf("%.0f ms", s*1000) }
 	table := [][]string{{"", "local socket", "SSH, 0 ms", "SSH, 10 ms", "SSH, 50 ms", "SSH/local", "aim"}}
 	if len(b.results[sysSSH]) == 0 {
 		return nil
 	}
 	verdict := func(aim string, met bool) string { return aim + map[bool]string{true: ": met", false: ": missed"}[met] }
-	for _, r := range []struct {
-		name string
-		read func(result) float64
-		show func(float64) string
-		of   float64 // target for SSH over loopback, relative to the local socket; 0: none
-	}{
-		{fmt.Sprintf("%d pods to all Ready", b.pods), func(r result) float64 { return r.up.Seconds() }, seconds, 1.15},
-		{fmt.Sprintf("%d pods to all gone", b.pods), func(r result) float64 { return r.down.Seconds() }, seconds, 1.15},
-		{"one pod to Ready: token, configMap, two containers", func(r result) float64 { return r.one.Seconds() }, milli, 0},
-		{"CPU of the agent for both waves", func(r result) float64 { return r.agentWork.Seconds() }, seconds, 0},
-		{"peak memory of the agent (VmHWM)", func(r result) float64 { return float64(r.memory) }, func(n float64) string { return mib(int64(n)) }, 0},
-	} {
+	for _, r := range b.figures() {
 		line := []string{r.name}
 		values := map[string]float64{}
 		for _, s := range systems {

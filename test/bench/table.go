@@ -51,7 +51,6 @@ type row struct {
 }
 
 func rows(pods int, runtime string) []row {
-	seconds := func(s float64) string { return fmt.Sprintf("%.2f s", s) }
 	memory := func(n float64) string { return mib(int64(n)) }
 	return []row{
 		{name: fmt.Sprintf("%d pods to all Ready", pods), read: func(r result) float64 { return r.up.Seconds() }, show: seconds,
