@@ -102,9 +102,9 @@ type Files interface {
 	// into a mount: if there is one, it fails with ErrMountInside before it removes anything. It
 	// returns no error if path does not exist.
 	//
-	// Before that it unmounts each of the file systems in memory that are mounted at unmount, below
-	// path, if nothing uses it. A path where nothing is mounted is no error, and of stacked mounts
-	// only the topmost goes.
+	// It first unmounts the paths in unmount, which must be below path: at each, the topmost mount,
+	// if that is a file system in memory which nothing uses. It ignores a path where nothing is
+	// mounted.
 	RemoveTree(ctx context.Context, path string, unmount ...string) error
 	// ChownGroup gives the tree at path to group gid with the kubelet's fsGroup rules (setgid on
 	// directories, rw for the group, only r if readOnly).

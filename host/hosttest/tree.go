@@ -423,16 +423,18 @@ func testRemoveTree(t *testing.T, m *machine) {
 	t.Run("a named mount is in use", func(t *testing.T) {
 		p := build(t)
 		named := p + "/a/used"
-		if err := m.h.Mount(ctx, host.Mount{Source: "tmpfs", Target: named, Type: "tmpfs"}); err != nil {
-			t.Skipf("this machine lets us mount nothing: %v", err)
-		}
-		m.write(t, named+"/inside", "keep")
-		if err := m.h.Mount(ctx, host.Mount{Source: "tmpfs", Target: named + "/below", Type: "tmpfs"}); err != nil {
-			t.Fatal(err)
+		below := named + "/below"
+		for _, target := range []string{named, below} {
+			if err := m.h.Mount(ctx, host.Mount{Source: "tmpfs", Target: target, Type: "tmpfs"}); err != nil {
+				t.Skipf("this machine lets us mount nothing: %v", err)
+			}
+			m.write(t, target+"/inside", "keep")
+			t.Cleanup(func() { testutil.Must(t, m.h.Unmount(context.Background(), target)) })
 		}
 		wantErr(t, m.h.RemoveTree(ctx, p, named), host.ErrMountInside, errors.Is)
 		m.wantFile(t, named+"/inside", "keep")
-		testutil.Must(t, m.h.RemoveTree(ctx, p, named+"/below", named))
+		m.wantFile(t, below+"/inside", "keep")
+		testutil.Must(t, m.h.RemoveTree(ctx, p, below, named))
 		if m.exists(t, p) {
 			t.Error("the tree is still there")
 		}

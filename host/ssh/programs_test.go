@@ -52,10 +52,14 @@ func TestProgramsOfAPod(t *testing.T) {
 
 	ctx := t.Context()
 	pod := filepath.Join(d, "pods", "3f0a")
-	token := filepath.Join(pod, "volumes", "kubernetes.io~projected", "kube-api-access")
-	testutil.Must(t, h.MkdirAll(ctx, token, 0o750, nil))
-	testutil.Must(t, h.Mount(ctx, host.Mount{Type: "tmpfs", Source: "tmpfs", Target: token}))
-	t.Cleanup(func() { testutil.Must(t, h.Unmount(context.Background(), token)) })
+	volumes := filepath.Join(pod, "volumes")
+	token := filepath.Join(volumes, "kubernetes.io~projected", "kube-api-access")
+	secret := filepath.Join(volumes, "kubernetes.io~secret", "key")
+	for _, dir := range []string{token, secret} {
+		testutil.Must(t, h.MkdirAll(ctx, dir, 0o750, nil))
+		testutil.Must(t, h.Mount(ctx, host.Mount{Type: "tmpfs", Source: "tmpfs", Target: dir}))
+		t.Cleanup(func() { testutil.Must(t, h.Unmount(context.Background(), dir)) })
+	}
 	// The first request with a script carries its text, which dd reads.
 	_, err := h.ListMounts(ctx, d)
 	_, makeErr := h.Make(ctx, host.Entry{Path: d, Mode: fs.ModeDir | 0o755})
@@ -82,8 +86,9 @@ func TestProgramsOfAPod(t *testing.T) {
 		{"Make", func() error { _, err := h.Make(ctx, files...); return err }, []string{"mkdir"}},
 		{"ReadTail of an empty file", func() error { _, err := h.ReadTail(ctx, files[1].Path, 100); return err }, nil},
 		{"ListMounts", func() error { _, err := h.ListMounts(ctx, pod); return err }, []string{"head", "sed"}},
+		{"Unmount", func() error { return h.Unmount(ctx, secret) }, []string{"sed", "umount"}},
+		{"Unmount again", func() error { return h.Unmount(ctx, secret) }, []string{"sed"}},
 		{"RemoveTree", func() error { return h.RemoveTree(ctx, pod, token) }, []string{"grep", "rm", "umount", "unshare"}},
-		{"Unmount", func() error { return h.Unmount(ctx, pod) }, []string{"sed"}},
 		{"RemoveCgroup", func() error { return h.RemoveCgroup(ctx, cgroup, true) }, []string{"rmdir"}},
 	} {
 		t.Run(step.name, func(t *testing.T) {

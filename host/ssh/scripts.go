@@ -37,14 +37,16 @@ func script(name string) string {
 	return b.String()
 }
 
-// privateScript is a script that runs in a mount namespace which receives no new mounts, if the
-// host allows one. What before does is seen in the namespace of the shell.
+// privateScript holds one script in three forms; on chooses by what the host's unshare(1) can do.
+// In a mount namespace of its own, the script receives no mounts that others make meanwhile.
 type privateScript struct {
 	shared    string // in the namespace of the shell
-	unshared  string // in one of its own
-	remounted string // with an unshare(1) before util-linux 2.27, which leaves mounts shared
+	unshared  string // in a namespace of its own
+	remounted string // the same, with an unshare(1) before util-linux 2.27, which leaves mounts shared
 }
 
+// private returns a script from the files in names. The file before runs first, in the namespace
+// of the shell, where its unmounts take effect.
 func private(before string, names ...string) privateScript {
 	before, text := script(before), load(names...)
 	return privateScript{
