@@ -3,6 +3,7 @@ package cri
 import (
 	"fmt"
 	"runtime"
+	"runtime/metrics"
 	"strings"
 
 	"golang.org/x/time/rate"
@@ -93,9 +94,14 @@ func (g *guard) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	return proto.Unmarshal(buf.ReadOnlyData(), m)
 }
 
-// huge is the size of a reply, in bytes, that no ordinary node with 110 pods sends: its lists have some
-// hundred KiB.
-const huge = 2 << 20
+const (
+	// huge is the size of a reply, in bytes, that no ordinary node with 110 pods sends: its lists have
+	// some hundred KiB.
+	huge = 2 << 20
+	// roomy is the live heap, in bytes, that needs no collection by makeRoom: the half by which it may
+	// grow has room for the lists of several hosts, and collecting it would cost the other hosts CPU.
+	roomy = 128 << 20
+)
 
 // room limits how often makeRoom collects, because a host may send huge replies all the time. The lists of
 // sandboxes and of containers come together.
@@ -104,7 +110,9 @@ var room = rate.NewLimiter(2, 4)
 // makeRoom collects the garbage of earlier huge replies before the next one takes as much memory again.
 // The collector alone begins only when the heap has grown by half.
 func makeRoom() {
-	if room.Allow() {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	if live[0].Value.Uint64() < roomy && room.Allow() {
 		runtime.GC()
 	}
 }
