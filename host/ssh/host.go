@@ -125,8 +125,12 @@ func New(ctx context.Context, c Config) (*Host, error) {
 		path:       c.Path,
 		budget:     c.Budget,
 		packs:      make(chan struct{}, 1),
-		shells:     shell.NewPool(shell.Config{Start: c.Transport.Start, Sudo: c.Sudo, Shell: c.Shell, Path: c.Path, Budget: c.Budget}),
 	}
+	config := shell.Config{Start: c.Transport.Start, Sudo: c.Sudo, Shell: c.Shell, Path: c.Path, Budget: c.Budget}
+	if c.Relay != "" {
+		config.Shells = relayShells
+	}
+	h.shells = shell.NewPool(config)
 	err := run(h, ctx, "Probe", mountDeadline, func(ctx context.Context) error {
 		f, err := h.probe(ctx)
 		h.found.Store(&f)

@@ -225,7 +225,7 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 	})
 	t.Logf("peak %d KiB", cost>>10)
 	if limit := int64(64 << 20); cost > limit {
-		t.Errorf("four cost %d bytes, want at most %d", cost, limit)
+		t.Errorf("they cost %d bytes, want at most %d", cost, limit)
 	}
 }
 

@@ -256,6 +256,10 @@ func tryRelay(ctx context.Context, t Transport, r relay, sudo bool, socket strin
 	return nil
 }
 
+// relayShells is the number of shells of a host with a relay. Each connection through the relay needs
+// one of the sessions that shell.MaxShells leaves.
+const relayShells = 4
+
 // relayOf finds a relay by its name.
 func relayOf(name string) (relay, bool) {
 	for _, r := range relays {

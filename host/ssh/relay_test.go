@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -107,6 +108,49 @@ func TestRelays(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestBusyShellsLeaveSessions: while every shell of a host is busy, there are sessions for its lock and for
+// the connections to its runtime. sshd allows ten by default.
+func TestBusyShellsLeaveSessions(t *testing.T) {
+	socket := listenUnix(t, func(c *net.UnixConn) { io.Copy(io.Discard, c) })
+	for name, want := range map[string]int{"": shell.MaxShells, haveRelays(t)[0].name: relayShells} {
+		t.Run("relay "+name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), relayPatience)
+			h, err := New(ctx, Config{Name: "busy.example", Transport: overSSHD(t), Relay: name})
+			testutil.Must(t, err)
+			dir := t.TempDir()
+			var all sync.WaitGroup
+			defer func() {
+				cancel()
+				all.Wait()
+				testutil.Must(t, h.Close())
+			}()
+			for range shell.MaxShells + 2 {
+				all.Go(func() {
+					// It ends when the request is given up.
+					_, _ = h.Run(ctx, host.Command{Args: []string{"/bin/sh", "-c", `: >"$0/$$"; exec sleep 60`, dir}, Timeout: relayPatience})
+				})
+			}
+			busy := func() int {
+				list, err := os.ReadDir(dir)
+				testutil.Must(t, err)
+				return len(list)
+			}
+			testutil.Eventually(t, "all shells are busy", func() bool { return busy() == want })
+			lock, err := h.Lock(ctx, filepath.Join(t.TempDir(), "lock"), nil)
+			testutil.Must(t, err)
+			defer lock.Close()
+			for range 4 {
+				c, err := h.Dial(ctx, "unix", socket)
+				testutil.Must(t, err)
+				defer c.Close()
+			}
+			if n := busy(); n != want {
+				t.Errorf("%d shells, want %d", n, want)
+			}
+		})
 	}
 }
 

@@ -22,8 +22,8 @@ const (
 	nfsHelper = "/sbin/mount.nfs"
 	// nfsTime bounds one attempt. The back-off of the pod's start repeats it.
 	nfsTime = 30 * time.Second
-	// nfsInAll bounds concurrent attempts. Over SSH each holds one of the host's four shells
-	// (shell.MaxShells) as long as it takes: the other two are for everything else.
+	// nfsInAll bounds concurrent attempts. Over SSH each holds one of the host's shells (shell.MaxShells,
+	// at least four) as long as it takes: the others are for everything else.
 	nfsInAll = 2
 	// nfsAtOnce bounds concurrent attempts for one server that has answered.
 	nfsAtOnce = 2

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -8,11 +9,12 @@ import (
 	"time"
 )
 
-// MaxShells of a Pool: sshd allows a connection ten sessions by default, and locks and file
-// transfers need some.
-const MaxShells = 4
+// MaxShells of a Pool. On a link with a long round trip, they bound how many pods start at a time.
+// sshd allows a connection ten sessions by default; locks need one, and a script that was given up
+// keeps its session until it has ended.
+const MaxShells = 6
 
-// Pool is up to MaxShells shells of one host. Further callers wait.
+// Pool is up to Config.Shells shells of one host. Further callers wait.
 type Pool struct {
 	config Config
 	slots  chan struct{}
@@ -27,7 +29,7 @@ type Pool struct {
 
 // NewPool starts nothing.
 func NewPool(c Config) *Pool {
-	return &Pool{config: c, slots: make(chan struct{}, MaxShells), large: make(chan struct{}, 1), all: map[*Shell]bool{}}
+	return &Pool{config: c, slots: make(chan struct{}, cmp.Or(c.Shells, MaxShells)), large: make(chan struct{}, 1), all: map[*Shell]bool{}}
 }
 
 // Do runs one request on an idle shell, or on a new one. Errors are those of Shell.Do and

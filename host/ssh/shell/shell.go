@@ -34,6 +34,8 @@ type Config struct {
 	Path string
 	// Budget counts the output of the host; may be nil.
 	Budget *budget.Account
+	// Shells is the maximum number of shells of a Pool; MaxShells by default.
+	Shells int
 }
 
 // Shell is one sh on the host. It serves one request at a time.
