@@ -267,6 +267,42 @@ func TestAnOrdinaryPodCostsFewCalls(t *testing.T) {
 	}
 }
 
+// TestContentIsFetchedAhead: the API server is asked for a pod's token and configMap while the host makes
+// the pod's directories.
+func TestContentIsFetchedAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, c := newMemHost(), newCluster()
+		m := newManager(t, h, c)
+		given := -1
+		h.before = func(method, _ string) {
+			if method != "Make" {
+				return
+			}
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			given = c.given
+		}
+		prepare(t, m, testPod(configMapVolume("cfg"), tokenVolume()))
+		if given != 1 {
+			t.Errorf("%d tokens when the directories were made, want 1", given)
+		}
+	})
+}
+
+// A pod whose directories cannot be made does not wait for the API server.
+func TestNoDirectoriesNoContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, c := newMemHost(), newCluster()
+		c.gate = make(chan struct{})
+		h.fail["Make"] = errors.New("no space left on device")
+		var dirs *DirsError
+		if _, err := newManager(t, h, c).Prepare(t.Context(), testPod(configMapVolume("cfg"))); !errors.As(err, &dirs) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // A Refresh that runs while its pod is released requests a token after the pod's tokens were
 // forgotten. However it ends, no token of the pod is kept.
 func TestRefreshDuringRelease(t *testing.T) {
