@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -286,6 +287,31 @@ func TestContentIsFetchedAhead(t *testing.T) {
 		prepare(t, m, testPod(configMapVolume("cfg"), tokenVolume()))
 		if given != 1 {
 			t.Errorf("%d tokens when the directories were made, want 1", given)
+		}
+	})
+}
+
+// TestDurationContainsTheFetch: the duration of a volume's mount begins with the fetch of its content, also
+// when that runs while the host makes the pod's directories.
+func TestDurationContainsTheFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, c := newMemHost(), newCluster()
+		m := newManager(t, h, c)
+		h.before = func(method, _ string) {
+			if method == "Make" {
+				time.Sleep(time.Second)
+			}
+		}
+		took := make(chan time.Duration, 2)
+		m.cfg.Observe = func(_, _ string, d time.Duration, _ error) { took <- d }
+		image := v1.Volume{Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "i"}}}
+		for want, v := range map[time.Duration]v1.Volume{time.Second: tokenVolume(), 0: image} {
+			p := testPod(v)
+			p.UID = types.UID(want.String())
+			prepare(t, m, p)
+			if got := <-took; got != want {
+				t.Errorf("the mount of %s took %s, want %s", v.Name, got, want)
+			}
 		}
 	})
 }

@@ -29,7 +29,7 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) (map[string]Mount, err
 
 	ctx, cancel := context.WithCancel(ctx)
 	ahead := m.renderAhead(ctx, p)
-	defer ahead.wait()
+	defer ahead.all.Wait()
 	defer cancel()
 	if err := m.ensurePodDirs(ctx, p, ps); err != nil {
 		return nil, err
@@ -60,7 +60,10 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) (map[string]Mount, err
 				}
 			}()
 			known, began := vs.ready, time.Now()
-			err = m.setUp(ctx, p, v, vs, setUpState{mounted: mounted, fresh: ps.fresh, render: ahead.of(i)})
+			if ahead.contents[i] != nil {
+				began = ahead.began
+			}
+			err = m.setUp(ctx, p, v, vs, setUpState{mounted: mounted, fresh: ps.fresh, content: ahead.contents[i]})
 			vs.failed = err != nil
 			if vs.plugin = PluginName(v); !known {
 				m.observe(vs.plugin, opMount, began, err)
@@ -79,8 +82,8 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) (map[string]Mount, err
 type setUpState struct {
 	mounted map[string]bool // mount points in the pod directory
 	fresh   bool            // nothing of this pod can exist yet
-	// render waits for the content of a rendered volume.
-	render func(context.Context) (render.Tree, error)
+	// content waits for the content of a rendered volume; nil for another.
+	content func() (render.Tree, error)
 }
 
 func (m *Manager) setUp(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volumeState, at setUpState) error {

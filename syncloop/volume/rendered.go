@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -23,7 +24,7 @@ const volumeDirMode = 0o777
 // setUpRendered sets up a configMap, secret, downwardAPI or projected volume. It waits for the
 // content first: a volume that cannot be filled is not mounted.
 func (m *Manager) setUpRendered(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volumeState, at setUpState) error {
-	tree, err := at.render(ctx)
+	tree, err := at.content()
 	if err != nil {
 		return err
 	}
@@ -59,50 +60,32 @@ func (m *Manager) setUpRendered(ctx context.Context, p *v1.Pod, v *v1.Volume, vs
 	return nil
 }
 
-// ahead are the contents of the rendered volumes of a pod, by the volume's index, which the API server
-// is asked for while the host makes the pod's directories.
+// ahead are the contents of the rendered volumes of a pod, which the API server is asked for while the
+// host makes the pod's directories.
 type ahead struct {
-	results []chan rendering
-	all     sync.WaitGroup
-}
-
-type rendering struct {
-	tree render.Tree
-	err  error
+	began    time.Time
+	contents []func() (render.Tree, error) // by the volume's index; each waits for its content
+	all      sync.WaitGroup
 }
 
 // renderAhead starts to render all volumes of a pod.
 func (m *Manager) renderAhead(ctx context.Context, p *v1.Pod) *ahead {
-	a := &ahead{results: make([]chan rendering, len(p.Spec.Volumes))}
+	a := &ahead{began: time.Now(), contents: make([]func() (render.Tree, error), len(p.Spec.Volumes))}
 	for i := range p.Spec.Volumes {
-		v, result := &p.Spec.Volumes[i], make(chan rendering, 1)
+		v := &p.Spec.Volumes[i]
 		if !render.Is(v) {
 			continue
 		}
-		a.results[i] = result
-		a.all.Go(func() {
-			r := rendering{err: budget.ErrPanicked}
+		content := sync.OnceValues(func() (tree render.Tree, err error) {
+			err = budget.ErrPanicked
 			defer budget.From(ctx).Recover("render a volume")
-			defer func() { result <- r }()
-			r.tree, r.err = m.render(ctx, p, v)
+			return m.render(ctx, p, v)
 		})
+		a.contents[i] = content
+		a.all.Go(func() { _, _ = content() })
 	}
 	return a
 }
-
-// of returns a function that waits for the content of a volume.
-func (a *ahead) of(volume int) func(context.Context) (render.Tree, error) {
-	return func(ctx context.Context) (render.Tree, error) {
-		select {
-		case r := <-a.results[volume]:
-			return r.tree, r.err
-		case <-ctx.Done():
-			return render.Tree{}, ctx.Err()
-		}
-	}
-}
-
-func (a *ahead) wait() { a.all.Wait() }
 
 // placeOf is the plugin directory of a rendered volume, as in the kubelet; memory says that the
 // volume must not be on disk.
