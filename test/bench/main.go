@@ -7,9 +7,9 @@
 //	bench -bowline bin/bowline -runtime crio [-out docs/bench-crio.md]
 //
 // Environment: BOWLINE_BENCH_RUNS (5), BOWLINE_BENCH_IDLE (1m, which covers one sweep of each kind;
-// 0 omits the idle rows), BOWLINE_BENCH_PODS (50), BOWLINE_BENCH_LAB (the directory of a lab to
-// use and keep; without it the program makes and removes its own) and BOWLINE_BENCH_BASE (an earlier
-// build of Bowline, which is measured in turn with this one, and compared in a table of its own).
+// 0 omits the idle rows and the idle link), BOWLINE_BENCH_PODS (50), BOWLINE_BENCH_LAB (the directory of
+// a lab to use and keep; without it the program makes and removes its own) and BOWLINE_BENCH_BASE (an
+// earlier build of Bowline, which is measured in turn with this one, and compared in a table of its own).
 package main
 
 import (
