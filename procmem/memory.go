@@ -37,9 +37,13 @@ const (
 	// checkEvery is the interval at which Run reads how much of the program file is resident.
 	checkEvery = 5 * time.Second
 	// releaseAbove is the number of resident bytes of files above which Run releases the program's. A
-	// node with 50 pods keeps up to 25 MiB when nothing changes, with and without probes. A release and
-	// the page faults after it take about 3 ms.
-	releaseAbove = 26 << 20
+	// node with 50 pods keeps less when nothing changes, with and without probes. A release and the page
+	// faults after it take about 3 ms.
+	releaseAbove = 30 << 20
+	// soonAgain is the time in which the pages come back if the process needs them all the time.
+	soonAgain = time.Minute
+	// longestPause is the longest time between two releases of pages that come back.
+	longestPause = 10 * time.Minute
 )
 
 // Run keeps the process small until ctx ends. At once, and later whenever too much is resident, it
@@ -47,17 +51,37 @@ const (
 // deleted pods.
 func Run(ctx context.Context) error {
 	releaseProgram()
-	releaseAt(ctx, releaseAbove, releaseProgram)
+	releaseAt(ctx, resident, releaseProgram)
 	return nil
 }
 
-// releaseAt calls release at each interval at which more bytes of files are resident than above.
-func releaseAt(ctx context.Context, above int64, release func()) {
+// releaseAt calls release when more bytes of files are resident than releaseAbove. A process that manages
+// many hosts may need so many pages all the time: each time they come back soon, the pause before the next
+// release is twice as long.
+func releaseAt(ctx context.Context, resident func() int64, release func()) {
+	pause, last := checkEvery, time.Time{}
 	wait.UntilWithContext(ctx, func(context.Context) {
-		if data, err := os.ReadFile("/proc/self/statm"); err == nil && residentFiles(string(data)) > above {
-			release()
+		since := time.Since(last)
+		switch {
+		case resident() <= releaseAbove || since < pause:
+			return
+		case since < max(soonAgain, 2*pause):
+			pause = min(2*pause, longestPause)
+		default:
+			pause = checkEvery
 		}
+		last = time.Now()
+		release()
 	}, checkEvery)
+}
+
+// resident returns the resident bytes of files of this process, 0 if they cannot be read.
+func resident() int64 {
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	return residentFiles(string(data))
 }
 
 // residentFiles returns the resident bytes of files from the content of /proc/PID/statm: the third

@@ -81,17 +81,40 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRelease: the pages are released at each interval at which more are resident than the limit.
+// TestRelease: the pages of a wave are released within seconds. Those that come back because the process
+// needs them are released ever more rarely, until they stay away for a while.
 func TestRelease(t *testing.T) {
-	for limit, want := range map[int64]int{1: 4, 1 << 50: 0} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, stop := context.WithTimeout(t.Context(), 3*checkEvery+time.Second)
-			defer stop()
-			released := 0
-			releaseAt(ctx, limit, func() { released++ })
-			if released != want {
-				t.Errorf("released %d times above %d bytes, want %d", released, limit, want)
-			}
+	for name, c := range map[string]struct {
+		backIn         time.Duration // from a release until too much is resident again
+		atLeast, below int           // releases in an hour
+	}{
+		"a wave each nine minutes": {9 * time.Minute, 6, 8},
+		"needed all the time":      {0, 6, 16},
+		"back within half minutes": {25 * time.Second, 6, 16},
+		"never too much":           {24 * time.Hour, 0, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+				defer stop()
+				released, back := 0, time.Now().Add(c.backIn)
+				var late time.Duration
+				releaseAt(ctx, func() int64 {
+					if time.Now().Before(back) {
+						return releaseAbove
+					}
+					return releaseAbove + 1
+				}, func() {
+					late = max(late, time.Since(back))
+					released, back = released+1, time.Now().Add(c.backIn)
+				})
+				if released < c.atLeast || released >= c.below {
+					t.Errorf("released %d times in an hour", released)
+				}
+				if c.backIn > soonAgain && late > checkEvery {
+					t.Errorf("a release came %s late", late)
+				}
+			})
 		})
 	}
 }
