@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -s -w -X github.com/bowline-k8s/bowline/version.Version=$(VERSION) -X github.com/bowline-k8s/bowline/version.Commit=$(COMMIT)
 
-.PHONY: help build image lab crio demo demo-down test test-full unit race machine generate hostile fuzz verify quickstart-timed conformance conformance-kubelet twin monitoring storm vm bench bench-crio bench-api bench-pool clean
+.PHONY: help build image lab crio demo demo-down test test-full unit race machine generate hostile fuzz verify quickstart-timed conformance conformance-kubelet twin monitoring storm suites vm bench bench-crio bench-api bench-pool clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ monitoring: build lab ## metrics-server, an autoscaler and Prometheus with the m
 storm: build lab ## a full node churned, struck and killed for ten minutes (HOST=local|ssh, STORM=10m)
 	BOWLINE_E2E=1 BOWLINE_E2E_HOST='$(or $(HOST),local)' BOWLINE_STORM=$(or $(STORM),10m) BOWLINE_BIN=$(CURDIR)/bin/bowline \
 		go test -v -count=1 -timeout 60m -run TestStorm ./test/storm
+
+suites: ## the long suites that a release needs, one after the other, on a quiet machine (about three hours)
+	hack/suites.sh
 
 bench: build lab ## one table: Bowline, the kubelet and the bare CRI side by side
 	hack/bench.sh

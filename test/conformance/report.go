@@ -12,6 +12,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/bowline-k8s/bowline/test/twin"
 )
 
 // The nodes under test, each a column of the document.
@@ -178,28 +180,35 @@ func readResults(path string) (results, error) {
 	return r, nil
 }
 
-// keepColumn replaces one column of the results and rewrites the document.
+// keepColumn replaces one column of the results and rewrites the document. Another run may replace another
+// column at the same time.
 func keepColumn(resultsPath, documentPath, set, node string, c column) error {
-	r, err := readResults(resultsPath)
-	if err != nil {
-		return err
-	}
-	if r[set] == nil {
-		r[set] = map[string]column{}
-	}
-	r[set][node] = c
-	data, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(resultsPath, append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	return keepDocument(resultsPath, documentPath)
+	return twin.Locked(resultsPath, func() error {
+		r, err := readResults(resultsPath)
+		if err != nil {
+			return err
+		}
+		if r[set] == nil {
+			r[set] = map[string]column{}
+		}
+		r[set][node] = c
+		data, err := json.MarshalIndent(r, "", " ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(resultsPath, append(data, '\n'), 0o644); err != nil {
+			return err
+		}
+		return writeDocumentOf(resultsPath, documentPath)
+	})
 }
 
 // keepDocument writes the document from the results.
 func keepDocument(resultsPath, documentPath string) error {
+	return twin.Locked(resultsPath, func() error { return writeDocumentOf(resultsPath, documentPath) })
+}
+
+func writeDocumentOf(resultsPath, documentPath string) error {
 	r, err := readResults(resultsPath)
 	if err != nil {
 		return err

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 )
 
@@ -57,18 +59,33 @@ func ReadResults(path string) (Results, error) {
 	return r, nil
 }
 
-// Keep replaces a column of the results.
+// Keep replaces a column of the results. Another run may replace another column at the same time.
 func Keep(path, column string, c Column) error {
-	r, err := ReadResults(path)
+	return Locked(path, func() error {
+		r, err := ReadResults(path)
+		if err != nil {
+			return err
+		}
+		r[column] = c
+		data, err := json.MarshalIndent(r, "", "\t")
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(path, append(data, '\n'), 0o644)
+	})
+}
+
+// Locked runs change while no other process runs a change of a file in the directory of path.
+func Locked(path string, change func() error) error {
+	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	r[column] = c
-	data, err := json.MarshalIndent(r, "", "\t")
-	if err != nil {
-		return err
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", dir.Name(), err)
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
+	return change()
 }
 
 // Cause explains differences: why Bowline behaves differently, or why two kubelets differ. Every

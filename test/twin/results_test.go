@@ -3,7 +3,9 @@ package twin
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
@@ -130,6 +132,23 @@ func TestResultsAreKeptByColumn(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the section lacks %q:\n%s", want, b.String())
 		}
+	}
+}
+
+// TestColumnsAreKeptAtOnce: runs that end at the same time keep their own columns.
+func TestColumnsAreKeptAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "twin.json")
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			if err := Keep(path, strconv.Itoa(i), Column{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if r, err := ReadResults(path); err != nil || len(r) != 20 {
+		t.Errorf("%d columns of 20, %v", len(r), err)
 	}
 }
 
