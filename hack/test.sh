@@ -57,8 +57,9 @@ unit() {
   list=$(slow_first ./...) || return 1
   # The part race runs the other packages.
   [[ " $* " != *" race "* ]] || list=$(grep -vxFf <(packages "$@") <<<"$list") || return 1
+  # host/ssh runs real sshds, and may take longer than go test's ten minutes.
   # shellcheck disable=SC2086
-  gotest unit -p "$at_once" $list
+  gotest unit -timeout 45m -p "$at_once" $list
 }
 
 race() {
@@ -75,7 +76,6 @@ race() {
     fi
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev || return 1
   fi
-  # host/ssh runs real sshds, and may take longer than go test's ten minutes.
   # shellcheck disable=SC2086
   CGO_ENABLED=1 gotest race -race -timeout 45m -p "$at_once" $list
 }
