@@ -105,6 +105,11 @@ var rules = []rule{
 	ban("internal/testutil", []string{module + "/..."}, "tests of every package use it"),
 	ban("wall/walltest", []string{module + "/..."}, "tests of every package set the clock with it"),
 	ban("test/audit", []string{module + "/...", "k8s.io/client-go/...", "os", "net"}, "the checks of an audit log are pure"),
+	ban("lifeline/wire", []string{module + "/..."}, "both ends of a lifeline use its types, and the helper is small"),
+	ban("lifeline/internal/...", []string{module + "/..."}, "the pipe and the mux share them"),
+	ban("lifeline/pipe", []string{module + "/..."}, "a pipe knows neither SSH nor what it carries").except(module+"/host/budget", module+"/notify", module+"/lifeline/internal/deadline", module+"/lifeline/internal/queue"),
+	ban("lifeline/pipe/pipetest", []string{module + "/..."}, "tests of any package cut its transports"),
+	ban("lifeline/mux", []string{module + "/..."}, "a session knows neither SSH nor Services").except(module+"/host/budget", module+"/notify", module+"/lifeline/internal/deadline", module+"/lifeline/internal/queue", module+"/lifeline/pipe", module+"/lifeline/wire"),
 	ban("config", []string{module + "/pool", module + "/hosts", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"),
 }
 
