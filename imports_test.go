@@ -105,6 +105,11 @@ var rules = []rule{
 	ban("internal/testutil", []string{module + "/..."}, "tests of every package use it"),
 	ban("wall/walltest", []string{module + "/..."}, "tests of every package set the clock with it"),
 	ban("test/audit", []string{module + "/...", "k8s.io/client-go/...", "os", "net"}, "the checks of an audit log are pure"),
+	ban("lifeline/flow", []string{module + "/..."}, "the parts of the lifeline share its types"),
+	ban("lifeline/wire", []string{module + "/..."}, "the two ends of the lifeline share its types").except(module + "/lifeline/flow"),
+	ban("lifeline/route", []string{module + "/..."}, "who owns an address depends on the objects of the cluster alone").except(module + "/lifeline/flow"),
+	ban("lifeline/cluster", []string{module + "/..."}, "it reads objects that are the same for every host from the API server, and knows no host").except(module+"/lifeline/route", module+"/lifeline/policy", module+"/provider/clusterwide", module+"/notify"),
+	ban("lifeline/policy", []string{module + "/..."}, "what a NetworkPolicy permits depends on the objects of the cluster alone").except(module + "/lifeline/flow"),
 	ban("config", []string{module + "/pool", module + "/hosts", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"),
 }
 

@@ -21,6 +21,7 @@ var lockOrder = map[string][]string{
 	"host/ssh/shell.Pool.mu":         {"host/ssh/shell.Shell.mu"},
 	"host/ssh/shell.collector.mu":    {"host/budget.Account.mu"},
 	"host/ssh/shell.stream.mu":       {"host/budget.Account.mu", "host/ssh/shell.collector.mu", "host/ssh/shell.turn.mu"},
+	"lifeline/cluster.Shared.mu":     {"lifeline/cluster.feed.mu"},
 	"provider/clusterwide.Shared.mu": {"provider/clusterwide.sources.mu"},
 	"syncloop.Loop.mu": {"syncloop.Loop.naming", "syncloop.inbox.mu", "syncloop/objects.Manager.mu", "syncloop/objects.item.mu",
 		"syncloop/pleg.Cache.mu", "syncloop/podconfig.PodConfig.mu"},

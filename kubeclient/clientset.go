@@ -12,6 +12,8 @@ import (
 	certificatesv1 "k8s.io/client-go/kubernetes/typed/certificates/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	discoveryv1 "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	networkingv1 "k8s.io/client-go/kubernetes/typed/networking/v1"
 	nodev1 "k8s.io/client-go/kubernetes/typed/node/v1"
 	rbacv1 "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
@@ -32,6 +34,8 @@ type Clientset struct {
 	node           *nodev1.NodeV1Client                 // runtime classes
 	certificates   *certificatesv1.CertificatesV1Client // trust bundles
 	rbac           *rbacv1.RbacV1Client                 // for the rights that "host add" grants
+	endpoints      *discoveryv1.DiscoveryV1Client       // EndpointSlices, for lifelines
+	networking     *networkingv1.NetworkingV1Client     // ServiceCIDRs and NetworkPolicies, for lifelines
 	discovery      *discovery.DiscoveryClient
 }
 
@@ -46,6 +50,8 @@ func (c *Clientset) AuthorizationV1() authorizationv1.AuthorizationV1Interface {
 func (c *Clientset) NodeV1() nodev1.NodeV1Interface                         { return c.node }
 func (c *Clientset) CertificatesV1() certificatesv1.CertificatesV1Interface { return c.certificates }
 func (c *Clientset) RbacV1() rbacv1.RbacV1Interface                         { return c.rbac }
+func (c *Clientset) DiscoveryV1() discoveryv1.DiscoveryV1Interface          { return c.endpoints }
+func (c *Clientset) NetworkingV1() networkingv1.NetworkingV1Interface       { return c.networking }
 func (c *Clientset) Discovery() discovery.DiscoveryInterfaces               { return c.discovery }
 
 // Configure sets the user agent and the kubelet's default rate limits (kubeAPIQPS and kubeAPIBurst).
@@ -75,7 +81,7 @@ func New(config *rest.Config) (*Clientset, error) {
 		shared.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)
 	}
 	c := &Clientset{}
-	var errs [8]error
+	var errs [10]error
 	c.core, errs[0] = corev1.NewForConfigAndClient(shared, httpClient)
 	c.coordination, errs[1] = coordinationv1.NewForConfigAndClient(shared, httpClient)
 	c.authentication, errs[2] = authenticationv1.NewForConfigAndClient(shared, httpClient)
@@ -84,5 +90,7 @@ func New(config *rest.Config) (*Clientset, error) {
 	c.certificates, errs[5] = certificatesv1.NewForConfigAndClient(shared, httpClient)
 	c.rbac, errs[6] = rbacv1.NewForConfigAndClient(shared, httpClient)
 	c.discovery, errs[7] = discovery.NewDiscoveryClientForConfigAndClient(shared, httpClient)
+	c.endpoints, errs[8] = discoveryv1.NewForConfigAndClient(shared, httpClient)
+	c.networking, errs[9] = networkingv1.NewForConfigAndClient(shared, httpClient)
 	return c, errors.Join(errs[:]...)
 }

@@ -1,7 +1,9 @@
-// Package clusterwide reads what is the same for every node of a cluster, Services and
-// RuntimeClasses, once for all nodes of this process in that cluster.
+// Package clusterwide reads what is the same for every node of a cluster, such as Services and
+// RuntimeClasses, once for all nodes of this process in that cluster. What only lifelines need, is read
+// while one runs.
 //
 //	Services, RuntimeClasses  one node's reader; empty before Run has joined its cluster
+//	Objects                   the same for a lifeline, which learns of changes
 //	Shared                    owns a view per kind of object and cluster
 //	view                      one informer, as long as any node reads through it
 //	sources                   the clients of these nodes; the first one is used

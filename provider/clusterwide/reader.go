@@ -6,6 +6,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -24,6 +26,9 @@ type reader struct {
 	shared *Shared
 	kind   *kind
 	view   atomic.Pointer[view] // nil until the node may read; kept after it has left
+	// changed gets a value when the first list is complete and after each change. It has room for one. nil:
+	// the reader is only asked.
+	changed chan<- struct{}
 }
 
 // Services are those of the cluster, read for one node. They are shared with other nodes, and must
@@ -57,6 +62,58 @@ func (r *RuntimeClasses) Get(name string) (*nodev1.RuntimeClass, error) {
 	return nodelisters.NewRuntimeClassLister(r.indexer()).Get(name)
 }
 
+// Objects are those of a kind in the cluster, read for one node. They are shared with other nodes, and must
+// not be modified.
+type Objects[T any] struct{ reader }
+
+// All returns the objects, in any order.
+func (r *Objects[T]) All() []T {
+	list := r.indexer().List()
+	all := make([]T, 0, len(list))
+	for _, object := range list {
+		if o, ok := object.(T); ok {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+func objects[T any](s *Shared, k *kind, changed chan<- struct{}) *Objects[T] {
+	return &Objects[T]{reader{shared: s, kind: k, changed: changed}}
+}
+
+// The functions below return a node's reader of a kind. changed, which has room for one value, gets one when
+// the first list is complete, and after each change that All would show.
+
+func (s *Shared) ServiceObjects(changed chan<- struct{}) *Objects[*v1.Service] {
+	return objects[*v1.Service](s, services, changed)
+}
+
+func (s *Shared) EndpointSlices(changed chan<- struct{}) *Objects[*discoveryv1.EndpointSlice] {
+	return objects[*discoveryv1.EndpointSlice](s, endpointSlices, changed)
+}
+
+func (s *Shared) ServiceCIDRs(changed chan<- struct{}) *Objects[*networkingv1.ServiceCIDR] {
+	return objects[*networkingv1.ServiceCIDR](s, serviceCIDRs, changed)
+}
+
+func (s *Shared) NetworkPolicies(changed chan<- struct{}) *Objects[*networkingv1.NetworkPolicy] {
+	return objects[*networkingv1.NetworkPolicy](s, networkPolicies, changed)
+}
+
+func (s *Shared) Namespaces(changed chan<- struct{}) *Objects[*v1.Namespace] {
+	return objects[*v1.Namespace](s, namespaces, changed)
+}
+
+// Pods leaves out pods that have ended.
+func (s *Shared) Pods(changed chan<- struct{}) *Objects[*v1.Pod] {
+	return objects[*v1.Pod](s, pods, changed)
+}
+
+func (s *Shared) Nodes(changed chan<- struct{}) *Objects[*v1.Node] {
+	return objects[*v1.Node](s, nodes, changed)
+}
+
 // HasSynced reports whether the node may read the kind, and the first list is complete.
 func (r *reader) HasSynced() bool {
 	v := r.view.Load()
@@ -82,6 +139,17 @@ func (r *reader) Run(ctx context.Context, c Cluster, client kubernetes.Interface
 	}
 	defer leave()
 	r.view.Store(v)
+	if r.changed != nil {
+		if err := v.changes.add(r.changed, v.informer); err != nil {
+			return err
+		}
+		defer v.changes.remove(r.changed)
+		select {
+		case <-v.informer.HasSyncedChecker().Done():
+			send(r.changed)
+		case <-ctx.Done():
+		}
+	}
 	<-ctx.Done()
 	return nil
 }

@@ -27,6 +27,7 @@ type view struct {
 	once     sync.Once
 	stop     context.CancelFunc
 	running  sync.WaitGroup // the informer and the relays of its watches
+	changes  changes
 }
 
 func newView(k *kind) (*view, error) {
