@@ -105,6 +105,15 @@ var rules = []rule{
 	ban("internal/testutil", []string{module + "/..."}, "tests of every package use it"),
 	ban("wall/walltest", []string{module + "/..."}, "tests of every package set the clock with it"),
 	ban("test/audit", []string{module + "/...", "k8s.io/client-go/...", "os", "net"}, "the checks of an audit log are pure"),
+	ban("lifeline/wire", []string{module + "/..."}, "both ends of a lifeline use its types, and the helper is small"),
+	ban("lifeline/internal/...", []string{module + "/..."}, "the pipe and the mux share them"),
+	ban("lifeline/pipe", []string{module + "/..."}, "a pipe knows neither SSH nor what it carries").except(module+"/host/budget", module+"/notify", module+"/lifeline/internal/deadline", module+"/lifeline/internal/queue"),
+	ban("lifeline/pipe/pipetest", []string{module + "/..."}, "tests of any package cut its transports"),
+	ban("lifeline/mux", []string{module + "/..."}, "a session knows neither SSH nor Services").except(module+"/host/budget", module+"/notify", module+"/lifeline/internal/deadline", module+"/lifeline/internal/queue", module+"/lifeline/pipe", module+"/lifeline/wire"),
+	ban("lifeline/wire/wiretest", []string{module + "/host/...", module + "/lifeline/mux", module + "/lifeline/pipe", "k8s.io/client-go/..."}, "its sessions are in memory"),
+	ban("lifeline/helper/...", []string{module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config", module + "/lifeline/mux", module + "/lifeline/pipe", "k8s.io/client-go/...", "k8s.io/api/...", "k8s.io/apimachinery/...", "net/http"}, "it runs in a pod on a remote host, knows neither a cluster nor a driver, and gets its sessions as an argument"),
+	ban("cmd/bowline-lifeline", []string{module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config", "k8s.io/client-go/...", "k8s.io/api/...", "k8s.io/apimachinery/...", "net/http"}, "it is copied to hosts over the link, so it is small").except(module + "/host/budget"),
+	ban("internal/netnstest", []string{module + "/..."}, "tests of every package use it").except(module + "/internal/testutil"),
 	ban("config", []string{module + "/pool", module + "/hosts", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"),
 }
 
