@@ -4,5 +4,6 @@
 // may be local or remote.
 //
 // It adds two things to the CRI, from containerd's own services on the same socket: Events, which
-// are only hints, and RemoveLeaked, which removes what containerd's CRI has lost track of.
+// are only hints, and RemoveLeaked, which removes what containerd's CRI has lost track of. Containerd
+// returns the connection for other services, such as those that store images.
 package cri

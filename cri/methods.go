@@ -62,6 +62,22 @@ var methods = func() map[string]method {
 	own("tasks.v1.Tasks/Kill", "ContainerdKill", lookup)
 	own("tasks.v1.Tasks/Wait", "ContainerdWait", lookup)
 	own("tasks.v1.Tasks/Delete", "ContainerdDeleteTask", action)
+	// Those that write images (linkpull/store).
+	own("leases.v1.Leases/Create", "ContainerdCreateLease", lookup)
+	own("leases.v1.Leases/List", "ContainerdListLeases", lookup)
+	own("leases.v1.Leases/Delete", "ContainerdDeleteLease", lookup)
+	own("leases.v1.Leases/AddResource", "ContainerdAddToLease", lookup)
+	own("content.v1.Content/Info", "ContainerdContentInfo", lookup)
+	own("content.v1.Content/Update", "ContainerdLabelContent", lookup)
+	own("content.v1.Content/Abort", "ContainerdAbortContent", lookup)
+	own("content.v1.Content/Write", "ContainerdWriteContent", 0)
+	own("snapshots.v1.Snapshots/Stat", "ContainerdStatSnapshot", lookup)
+	own("snapshots.v1.Snapshots/Prepare", "ContainerdPrepareSnapshot", action)
+	own("snapshots.v1.Snapshots/Commit", "ContainerdCommitSnapshot", action)
+	own("snapshots.v1.Snapshots/Remove", "ContainerdRemoveSnapshot", action)
+	own("diff.v1.Diff/Apply", "ContainerdApply", 0)
+	own("images.v1.Images/Create", "ContainerdCreateImage", lookup)
+	own("images.v1.Images/Update", "ContainerdUpdateImage", lookup)
 	for full, e := range m {
 		switch e.name {
 		case "ListPodSandbox", "ListContainers", "ListContainerStats", "ContainerdSandboxes":
