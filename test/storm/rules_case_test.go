@@ -97,10 +97,12 @@ func TestRules(t *testing.T) {
 			e.strikes, e.kills = nil, []time.Time{second(3)}
 			last(e, 0).Exited = second(4)
 		}, ""},
-		"two at once":     {func(e *trace) { last(e, 1).Created = second(19) }, "had not ended before main"},
-		"never ended":     {func(e *trace) { last(e, 0).Exited = time.Time{} }, "had not ended before main"},
-		"never started":   {func(e *trace) { last(e, 0).Started, last(e, 0).Exited = time.Time{}, time.Time{} }, "never started"},
-		"the same number": {func(e *trace) { last(e, 1).Attempt = 0 }, "no higher attempt"},
+		"two at once":                          {func(e *trace) { last(e, 1).Created = second(19) }, "had not ended before main"},
+		"never ended":                          {func(e *trace) { last(e, 0).Exited = time.Time{} }, "had not ended before main"},
+		"never started":                        {func(e *trace) { last(e, 0).Started, last(e, 0).Exited = time.Time{}, time.Time{} }, "never started"},
+		"created while our process was killed": {createdAfterAKill(9), ""},
+		"created long after a kill":            {createdAfterAKill(11), "never started"},
+		"the same number":                      {func(e *trace) { last(e, 1).Attempt = 0 }, "no higher attempt"},
 		"restarted, though never to be": {func(e *trace) {
 			for n := range e.lives["u"].versions {
 				policy(v1.RestartPolicyNever)(e.lives["u"].versions[n].Pod)
@@ -185,6 +187,19 @@ func TestRules(t *testing.T) {
 		bad := strings.Join(e.check(), "; ")
 		if c.want == "" && bad != "" || !strings.Contains(bad, c.want) {
 			t.Errorf("%s: got %q, want one with %q", name, bad, c.want)
+		}
+	}
+}
+
+// createdAfterAKill makes the first instance of a trace one that never started. The runtime created it
+// so many seconds after our process was killed.
+func createdAfterAKill(seconds int) func(*trace) {
+	return func(e *trace) {
+		i := &e.instances[0]
+		i.Started, i.Exited, e.strikes = time.Time{}, time.Time{}, nil
+		e.kills = []time.Time{i.Created.Add(-time.Duration(seconds) * time.Second)}
+		for _, v := range e.lives["u"].versions {
+			unready(v.Pod)
 		}
 	}
 }
