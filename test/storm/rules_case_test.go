@@ -191,8 +191,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// createdAfterAKill makes the first instance of a trace one that never started. The runtime created it
-// so many seconds after our process was killed.
+// createdAfterAKill changes the first instance of a trace: it never started, and the runtime created it
+// this many seconds after our process was killed.
 func createdAfterAKill(seconds int) func(*trace) {
 	return func(e *trace) {
 		i := &e.instances[0]

@@ -43,8 +43,8 @@ const lag = 3 * time.Second
 // start the container, under load.
 const creation = 10 * time.Second
 
-// inFlight is the longest time that the runtime works, under load, on the creation of a container after
-// its caller was killed.
+// inFlight is the longest time from the kill of our process until containerd reports a container as
+// created that the process had asked for, under load.
 const inFlight = 10 * time.Second
 
 // check returns the violations of the package comment's rules.
